@@ -1,0 +1,3 @@
+module difyrt
+
+go 1.26.5
