@@ -14,6 +14,7 @@ package job
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 	"time"
 )
 
@@ -137,4 +138,21 @@ func (j *Job) Finish(e End) bool {
 		j.StartedAt = e.StartedAt
 	}
 	return true
+}
+
+// CheckEnv accepts what can be an environment: names that are not empty and
+// hold neither "=" nor NUL, values without NUL (environ(7)). The error names
+// the variable and never its value.
+func CheckEnv(env map[string]string) error {
+	for name, value := range env {
+		switch {
+		case name == "":
+			return Errorf(CodeValidation, "env has a variable without a name")
+		case strings.ContainsAny(name, "=\x00"):
+			return Errorf(CodeValidation, "env name %.64q holds \"=\" or NUL", name)
+		case strings.Contains(value, "\x00"):
+			return Errorf(CodeValidation, "the value of env variable %.64q holds NUL", name)
+		}
+	}
+	return nil
 }

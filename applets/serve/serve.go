@@ -1,0 +1,165 @@
+// Package serve is the applet that runs the HTTP server.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"difyrt/applets/cmdline"
+	"difyrt/runtime/confine"
+	"difyrt/runtime/service"
+)
+
+// Main is the applet.
+func Main(name string, args []string, s cmdline.Streams) int {
+	c := cmdline.New(name, "[flags]", `
+Serves the runtime's HTTP API: starts jobs, pages their output, takes input,
+stops them. Jobs outlive the server: stop it, upgrade it, start it again.`, s)
+	c.After = help
+	listen := c.Flags.String("listen", "127.0.0.1:8765", "`ADDRESS` to listen on: host:port, or unix:PATH")
+	state := c.Flags.String("state-dir", "", "`DIR` of the job table, outputs and sockets (default $XDG_DATA_HOME/shellctl or ~/.local/share/shellctl)")
+	token := c.Flags.String("token", "", "bearer `TOKEN` that clients must send; visible in the process list, prefer --token-file")
+	tokenFile := c.Flags.String("token-file", "", "`FILE` that holds the token")
+	retention := c.Flags.Duration("retention", 300*time.Second, "how long a finished job is kept, a `DURATION` such as 10m")
+	gc := c.Flags.Duration("gc-interval", 60*time.Second, "how often finished jobs are looked for, a `DURATION`")
+	format := c.Flags.String("log-format", "text", "`FORMAT` of the log on standard error: text or json")
+	level := c.Flags.String("log-level", "info", "least `LEVEL` that is logged: debug, info, warn or error")
+	if code, ok := c.Parse(args); !ok {
+		return code
+	}
+	log, err := logger(c, *format, *level)
+	switch {
+	case err != nil:
+		return c.Wrong("%v", err)
+	case c.Flags.NArg() > 0:
+		return c.Wrong("unexpected argument %q", c.Flags.Arg(0))
+	case *retention < 0:
+		return c.Wrong("--retention must not be negative")
+	case *gc <= 0:
+		return c.Wrong("--gc-interval must be positive")
+	case *token != "" && *tokenFile != "":
+		return c.Wrong("--token and --token-file exclude each other")
+	}
+	conf := service.Config{Listen: *listen, StateDir: *state, Environ: os.Environ(), Retention: *retention, GCEvery: *gc, Log: log}
+	if err := complete(&conf, *token, *tokenFile); err != nil {
+		return c.Fail(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the server at once
+	if err := service.Run(ctx, conf); err != nil {
+		return c.Fail(err)
+	}
+	return cmdline.OK
+}
+
+const help = `
+Environment:
+  SHELLCTL_AUTH_TOKEN             the token, when no flag gives one
+  SHELLCTL_ENABLE_PATH_ISOLATION  false runs jobs without Landlock (default true)
+  SHELLCTL_LANDLOCK_RW_PATHS      comma list of more read-write directories
+  SHELLCTL_LANDLOCK_RO_PATHS      comma list in place of the read-only directories
+  SHELLCTL_LANDLOCK_RW_DEV_PATHS  comma list in place of the device files
+  SHELLCTL_SNAPSHOT_TIMEOUT       deadline of one snapshot operation (default 45s)
+
+Examples:
+  difyrt serve
+  difyrt serve --listen 0.0.0.0:5004 --token-file /run/secrets/token --log-format json
+  difyrt serve --listen unix:/run/difyrt.sock --state-dir /var/lib/difyrt`
+
+func logger(c *cmdline.Command, format, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, fmt.Errorf("--log-level %q is not debug, info, warn or error", level)
+	}
+	o := &slog.HandlerOptions{Level: l}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(c.Err, o)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(c.Err, o)), nil
+	}
+	return nil, fmt.Errorf("--log-format %q is not text or json", format)
+}
+
+// complete takes from the environment what no flag gave.
+func complete(c *service.Config, token, tokenFile string) (err error) {
+	if c.Token, err = theToken(token, tokenFile); err != nil {
+		return err
+	}
+	if c.Home, err = home(); err != nil {
+		return err
+	}
+	if c.StateDir == "" {
+		c.StateDir = stateDir(c.Home)
+	}
+	if err := checkSnapshotTimeout(); err != nil {
+		return err
+	}
+	c.Policy, err = confine.PolicyFromEnv(os.LookupEnv)
+	return err
+}
+
+func theToken(token, file string) (string, error) {
+	if file == "" {
+		if token == "" {
+			token = os.Getenv("SHELLCTL_AUTH_TOKEN")
+		}
+		return token, nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read the token: %w", err)
+	}
+	if token = strings.TrimSpace(string(b)); token == "" {
+		return "", fmt.Errorf("token file %s is empty", file)
+	}
+	return token, nil
+}
+
+// home is the server's own: $HOME, else what the user database says.
+func home() (string, error) {
+	h := os.Getenv("HOME")
+	if h == "" {
+		u, err := user.Current()
+		if err != nil || u.HomeDir == "" {
+			return "", errors.New("no home directory: set HOME")
+		}
+		h = u.HomeDir
+	}
+	if !filepath.IsAbs(h) {
+		return "", fmt.Errorf("HOME %q is not an absolute path", h)
+	}
+	return filepath.Clean(h), nil
+}
+
+func stateDir(home string) string {
+	if x := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(x) {
+		return filepath.Join(x, "shellctl")
+	}
+	return filepath.Join(home, ".local", "share", "shellctl")
+}
+
+// checkSnapshotTimeout refuses a deadline that could not be kept, at the start
+// and not in the middle of a snapshot.
+func checkSnapshotTimeout() error {
+	const name = "SHELLCTL_SNAPSHOT_TIMEOUT"
+	v := strings.TrimSpace(os.Getenv(name))
+	if v == "" {
+		return nil
+	}
+	if d, err := time.ParseDuration(v); err != nil || d <= 0 {
+		return fmt.Errorf("%s is %q: use a positive duration such as 90s", name, v)
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package jobs
+
+import (
+	"context"
+	"time"
+
+	"difyrt/runtime/job"
+)
+
+// endWithin bounds how long a terminated job may take beyond its grace until
+// its end is known: the hunt for its processes, and a slow disk.
+const endWithin = 15 * time.Second
+
+// Terminate ends a job: interrupt, and when it is gone or the grace over, kill
+// what is left. It returns when the job has ended. A job that has ended before
+// stays as it is.
+func (t *Table) Terminate(ctx context.Context, id job.ID, grace time.Duration) (View, error) {
+	s, e, err := t.find(ctx, id)
+	if err != nil {
+		return View{}, err
+	}
+	if e == nil || s.job.Status.Final() {
+		return t.view(s), nil
+	}
+	limit := time.NewTimer(grace + endWithin)
+	defer limit.Stop()
+	asked := false
+	for !s.job.Status.Final() {
+		if s.job.Status == job.Running && !asked {
+			asked = true
+			// A job that is not running any more is about to be reported.
+			if err := t.fleet.Terminate(ctx, id, grace); err != nil && job.CodeOf(err) != job.CodeNotRunning {
+				return View{}, err
+			}
+		}
+		select {
+		case <-s.changed:
+		case <-ctx.Done():
+			return View{}, ctx.Err()
+		case <-limit.C:
+			return View{}, job.Errorf(job.CodeInternal, "job %s has not ended %v after it was killed; a process of it may hang in the kernel", id, endWithin)
+		}
+		s = e.state()
+	}
+	return t.view(s), nil
+}
+
+// Delete removes a job, its row and its directory. A live one is refused unless
+// force is set; then it is terminated first.
+func (t *Table) Delete(ctx context.Context, id job.ID, force bool, grace time.Duration) error {
+	s, e, err := t.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !s.job.Status.Final() {
+		if !force {
+			return job.Errorf(job.CodeRunning, "job %s is %s; terminate it first or delete it with force=true", id, s.job.Status)
+		}
+		if _, err := t.Terminate(ctx, id, grace); err != nil {
+			return err
+		}
+	}
+	if e != nil {
+		select {
+		case <-e.saved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	n, err := t.remove(ctx, id)
+	if err == nil && n == 0 {
+		return job.NotFound(string(id)) // another call was faster
+	}
+	return err
+}
+
+// remove deletes rows first: a directory without a row is found again at the
+// next start, a row without a directory would answer for a job that is half gone.
+func (t *Table) remove(ctx context.Context, ids ...job.ID) (int, error) {
+	n, err := t.store.Delete(ctx, ids...)
+	if err != nil {
+		return n, err
+	}
+	for _, id := range ids {
+		if err := t.dirs.RemoveAll(string(id)); err != nil {
+			t.c.Log.Error("directory of a deleted job stays until the next start", "job", id, "err", err)
+		}
+	}
+	return n, nil
+}
+
+// collectBatch bounds the jobs that one round of the collector removes at once.
+const collectBatch = 500
+
+// collect removes finished jobs after their retention, until the table stops.
+func (t *Table) collect() {
+	tick := time.NewTicker(t.c.GCEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-t.stopping:
+			return
+		}
+		t.saveAgain()
+		if n, err := t.collectOnce(); err != nil {
+			t.c.Log.Error("old jobs not removed", "removed", n, "err", err)
+		} else if n > 0 {
+			t.c.Log.Info("old jobs removed", "removed", n)
+		}
+	}
+}
+
+func (t *Table) collectOnce() (removed int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), max(t.c.GCEvery, time.Minute))
+	defer cancel()
+	for {
+		ids, err := t.store.Expired(ctx, time.Now().Add(-t.c.Retention), collectBatch)
+		if err != nil || len(ids) == 0 {
+			return removed, err
+		}
+		n, err := t.remove(ctx, ids...)
+		removed += n
+		if err != nil {
+			return removed, err
+		}
+	}
+}
+
+// saveAgain tries the ends that could not be saved.
+func (t *Table) saveAgain() {
+	t.mu.Lock()
+	var unsaved []*entry
+	for _, e := range t.live {
+		if s := e.state(); s.job.Status.Final() && time.Since(s.job.EndedAt) > spawnWithin {
+			unsaved = append(unsaved, e)
+		}
+	}
+	t.mu.Unlock()
+	for _, e := range unsaved {
+		t.save(e)
+	}
+}

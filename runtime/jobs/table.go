@@ -1,0 +1,202 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"difyrt/runtime/confine"
+	"difyrt/runtime/job"
+	"difyrt/runtime/store"
+	"difyrt/runtime/supervisor"
+)
+
+// Names in the state directory.
+const (
+	jobsDir = "jobs"
+	// DatabaseFile is the store's file; runner-exit opens it too.
+	DatabaseFile = "jobs.db"
+)
+
+// Config is what a table works with.
+type Config struct {
+	StateDir  string // absolute; its lock is held by the caller
+	Home      string // the server's home, default HOME and cwd of a job
+	Environ   []string
+	Policy    confine.Policy
+	Retention time.Duration // how long a finished job is kept
+	GCEvery   time.Duration
+	Log       *slog.Logger
+}
+
+// Table is the job table of one state directory.
+type Table struct {
+	c        Config
+	store    *store.Store
+	fleet    *supervisor.Fleet
+	dirs     *os.Root // of all jobs
+	stopping chan struct{}
+	stopOnce sync.Once
+	workers  sync.WaitGroup // saves, and the collector
+
+	mu    sync.Mutex
+	live  map[job.ID]*entry
+	order uint64
+}
+
+// Open loads the table, connects to the runners that are alive, and brings both
+// to agreement. It owns st from then on.
+func Open(ctx context.Context, c Config, st *store.Store) (*Table, error) {
+	dir := filepath.Join(c.StateDir, jobsDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the jobs' directory: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the jobs' directory: %w", err)
+	}
+	t := &Table{c: c, store: st, dirs: root, stopping: make(chan struct{}), live: map[job.ID]*entry{}}
+	if err := t.reconcile(ctx); err != nil {
+		root.Close()
+		return nil, err
+	}
+	t.workers.Go(t.collect)
+	return t, nil
+}
+
+// Stop lets every waiter go with what there is. Calls still work.
+func (t *Table) Stop() { t.stopOnce.Do(func() { close(t.stopping) }) }
+
+// Close leaves running jobs to their runner and closes the store. No call may
+// be under way or follow.
+func (t *Table) Close() error {
+	t.Stop()
+	t.fleet.Close()
+	t.workers.Wait()
+	t.dirs.Close()
+	return t.store.Close()
+}
+
+// add takes a job into memory.
+func (t *Table) add(j job.Job) *entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.order++
+	e := newEntry(j, t.order)
+	t.live[j.ID] = e
+	return e
+}
+
+func (t *Table) entry(id job.ID) *entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.live[id]
+}
+
+// drop forgets an entry; from then on the store answers for the job.
+func (t *Table) drop(e *entry) {
+	t.mu.Lock()
+	delete(t.live, e.job.ID)
+	t.mu.Unlock()
+	close(e.saved)
+}
+
+// find gives a job's state, from memory or from the store. changed is nil for a
+// job that will not change any more.
+func (t *Table) find(ctx context.Context, id job.ID) (state, *entry, error) {
+	if e := t.entry(id); e != nil {
+		return e.state(), e, nil
+	}
+	j, err := t.store.Get(ctx, id)
+	if err != nil {
+		return state{}, nil, err
+	}
+	return state{job: j}, nil, nil
+}
+
+// Get gives the state of a job.
+func (t *Table) Get(ctx context.Context, id job.ID) (View, error) {
+	s, _, err := t.find(ctx, id)
+	if err != nil {
+		return View{}, err
+	}
+	return t.view(s), nil
+}
+
+// view never fails: a job may have done something to its own files, and must be
+// seen and ended all the same.
+func (t *Table) view(s state) View {
+	size, err := t.size(s.job.ID)
+	if err != nil {
+		t.c.Log.Warn("output of a job cannot be read", "job", s.job.ID, "err", err)
+		size = s.size
+	}
+	return View{Job: s.job, Offset: size}
+}
+
+// List gives jobs, newest first, of one status or ("") of all.
+func (t *Table) List(ctx context.Context, status job.Status, limit int) ([]job.Job, error) {
+	if status != "" && !status.Final() {
+		return t.listLive(status, limit), nil
+	}
+	if err := t.awaitSaves(ctx); err != nil {
+		return nil, err
+	}
+	list, err := t.store.List(ctx, status, limit)
+	if err != nil {
+		return nil, err
+	}
+	for i, j := range list {
+		if e := t.entry(j.ID); e != nil {
+			list[i] = e.state().job
+		}
+	}
+	return list, nil
+}
+
+// listLive answers from memory: every job that has not ended is there, and the
+// store does not know which of them run.
+func (t *Table) listLive(status job.Status, limit int) []job.Job {
+	t.mu.Lock()
+	entries := slices.Collect(maps.Values(t.live))
+	t.mu.Unlock()
+	slices.SortFunc(entries, func(a, b *entry) int { return cmp.Compare(b.order, a.order) })
+	list := []job.Job{}
+	for _, e := range entries {
+		if j := e.state().job; j.Status == status && len(list) < limit {
+			list = append(list, j)
+		}
+	}
+	return list
+}
+
+// awaitSaves returns when every end that a client may have seen is in the store.
+func (t *Table) awaitSaves(ctx context.Context) error {
+	t.mu.Lock()
+	var ended []*entry
+	for _, e := range t.live {
+		if e.state().job.Status.Final() {
+			ended = append(ended, e)
+		}
+	}
+	t.mu.Unlock()
+	limit := time.NewTimer(time.Second) // a store that fails must not block the list
+	defer limit.Stop()
+	for _, e := range ended {
+		select {
+		case <-e.saved:
+		case <-limit.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"difyrt/runtime/job"
+	"difyrt/runtime/output"
+	"difyrt/runtime/supervisor"
+)
+
+// Wait gives the page that the window asks for, at the first of: the job has
+// ended; more than the limit is there; output is there and none was added for
+// IdleFlush; Timeout has passed; the table stops (contract, wait).
+func (t *Table) Wait(ctx context.Context, id job.ID, w Window) (Result, error) {
+	s, e, err := t.find(ctx, id)
+	if err != nil {
+		return Result{}, err
+	}
+	if e == nil {
+		return t.page(s.job, w)
+	}
+	if w.Offset > s.size {
+		// Beyond what the runner told, but perhaps not beyond what is there.
+		if size, err := t.size(id); err != nil {
+			return Result{}, err
+		} else if w.Offset > size {
+			return Result{}, invalidOffset(w.Offset, size)
+		}
+	}
+	deadline := time.Now().Add(w.Timeout)
+	timer := time.NewTimer(w.Timeout)
+	defer timer.Stop()
+	for {
+		left := time.Until(deadline)
+		there := s.size - w.Offset
+		idle := left
+		if there > 0 {
+			idle = min(left, w.IdleFlush-time.Since(s.grown))
+		}
+		if s.job.Status.Final() || there > int64(w.Limit) || idle <= 0 {
+			return t.page(s.job, w)
+		}
+		timer.Reset(idle)
+		select {
+		case <-s.changed:
+		case <-timer.C:
+		case <-t.stopping:
+			return t.page(s.job, w)
+		case <-ctx.Done():
+			return Result{}, ctx.Err()
+		}
+		s = e.state()
+	}
+}
+
+// Input types text into the job's terminal, then waits as Wait does with what
+// is left of the timeout.
+func (t *Table) Input(ctx context.Context, id job.ID, text string, w Window) (Result, error) {
+	s, e, err := t.find(ctx, id)
+	if err != nil {
+		return Result{}, err
+	}
+	if s.job.Mode != job.PTY {
+		return Result{}, job.Errorf(job.CodeInputUnsupported, "job %s runs in stdio mode; only pty jobs take input", id)
+	}
+	if e == nil || s.job.Status.Final() {
+		return Result{}, notRunning(s.job)
+	}
+	if size, err := t.size(id); err != nil {
+		return Result{}, err
+	} else if w.Offset > size {
+		return Result{}, invalidOffset(w.Offset, size)
+	}
+	start := time.Now()
+	if err := t.fleet.Input(ctx, id, text, max(w.Timeout, minTyping)); err != nil {
+		if s := e.state(); s.job.Status.Final() {
+			return Result{}, notRunning(s.job)
+		}
+		return Result{}, err
+	}
+	w.Timeout = max(0, w.Timeout-time.Since(start))
+	return t.Wait(ctx, id, w)
+}
+
+// minTyping lets a call with timeout 0 type at all: a terminal that is read
+// takes the text in much less.
+const minTyping = 250 * time.Millisecond
+
+// Tail gives the last bytes of the output.
+func (t *Table) Tail(ctx context.Context, id job.ID, limit int) (Result, error) {
+	s, _, err := t.find(ctx, id)
+	if err != nil {
+		return Result{}, err
+	}
+	return t.read(s.job, func(f *os.File, size int64) (output.Page, error) {
+		p, err := output.Tail(f, size, limit, s.job.Status.Final())
+		p.More = false
+		return p, err
+	})
+}
+
+func (t *Table) page(j job.Job, w Window) (Result, error) {
+	return t.read(j, func(f *os.File, size int64) (output.Page, error) {
+		if w.Offset > size {
+			return output.Page{}, invalidOffset(w.Offset, size)
+		}
+		return output.Read(f, w.Offset, size, w.Limit, j.Status.Final())
+	})
+}
+
+// read opens a job's output and makes a Result of what get takes from it. A job
+// without a file, as one that has only just been created, has no output.
+func (t *Table) read(j job.Job, get func(f *os.File, size int64) (output.Page, error)) (Result, error) {
+	f, size, err := t.open(j.ID)
+	if err != nil {
+		return Result{}, err
+	}
+	if f != nil {
+		defer f.Close()
+	}
+	p, err := get(f, size)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Job: j, OutputPath: filepath.Join(t.dir(j.ID), supervisor.OutputFile),
+		Output: p.Text, Offset: p.Next, Truncated: p.More}, nil
+}
+
+func (t *Table) open(id job.ID) (*os.File, int64, error) {
+	f, err := supervisor.OpenArtifact(t.dirs, id, supervisor.OutputFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size(), nil
+}
+
+func (t *Table) size(id job.ID) (int64, error) {
+	f, size, err := t.open(id)
+	if f != nil {
+		f.Close()
+	}
+	return size, err
+}
+
+func invalidOffset(offset, size int64) error {
+	return job.Errorf(job.CodeInvalidOffset, "offset %d is beyond the end of the output, which has %d bytes", offset, size)
+}
+
+func notRunning(j job.Job) error {
+	return job.Errorf(job.CodeNotRunning, "job %s has ended: %s", j.ID, j.Status)
+}

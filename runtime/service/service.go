@@ -1,0 +1,120 @@
+// Package service is everything that `serve` is, wired together: the state
+// directory and its lock, the store, the job table and the HTTP front.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"difyrt/runtime/api"
+	"difyrt/runtime/confine"
+	"difyrt/runtime/jobs"
+	"difyrt/runtime/store"
+)
+
+// Config is what a server is started with. See the flags of the applet serve.
+type Config struct {
+	Listen    string // host:port or unix:PATH
+	StateDir  string
+	Home      string
+	Token     string // empty: no authentication
+	Environ   []string
+	Policy    confine.Policy
+	Retention time.Duration
+	GCEvery   time.Duration
+	Log       *slog.Logger
+}
+
+// stopWithin is how long open requests get at the end; waiters go at once.
+const stopWithin = 4 * time.Second
+
+// Run serves until ctx ends. Jobs go on when it returns.
+func Run(ctx context.Context, c Config) error {
+	began := time.Now()
+	dir, err := prepareState(c.StateDir)
+	if err != nil {
+		return err
+	}
+	c.StateDir = dir
+	unlock, err := lockState(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	c.warn()
+
+	// Clients that come while the table is loaded wait in the socket's queue.
+	l, err := api.Listen(c.Listen)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	st, err := store.Open(ctx, filepath.Join(dir, jobs.DatabaseFile), store.Options{})
+	if err != nil {
+		return err
+	}
+	table, err := jobs.Open(ctx, jobs.Config{StateDir: dir, Home: c.Home, Environ: c.Environ, Policy: c.Policy,
+		Retention: c.Retention, GCEvery: c.GCEvery, Log: c.Log}, st)
+	if err != nil {
+		return errors.Join(err, st.Close())
+	}
+	go func() {
+		<-ctx.Done()
+		table.Stop()
+	}()
+	c.Log.Info("serving", "listen", address(l), "state_dir", dir, "auth", c.Token != "", "ready_ms", time.Since(began).Milliseconds())
+	h := api.NewHandler(api.Config{Token: c.Token, Jobs: table, Log: c.Log})
+	err = api.Serve(ctx, l, h, c.Log, stopWithin)
+	if cerr := table.Close(); cerr != nil {
+		err = errors.Join(err, fmt.Errorf("close the job table: %w", cerr))
+	}
+	c.Log.Info("stopped; running jobs go on")
+	return err
+}
+
+func address(l net.Listener) string {
+	a := l.Addr()
+	if a.Network() == "unix" {
+		return "unix:" + a.String()
+	}
+	return a.String()
+}
+
+// warn says once, at the start, what an operator should know.
+func (c Config) warn() {
+	if !c.Policy.Enabled {
+		c.Log.Warn("jobs run without isolation", "why", confine.EnvIsolation+" is false")
+	} else if level, err := confine.Probe(); err != nil {
+		c.Log.Warn("jobs run without isolation", "why", confine.WhyNot(err))
+	} else {
+		c.Log.Info("jobs are isolated", "landlock_abi", level.ABI)
+		if within(c.StateDir, c.Home) {
+			c.Log.Warn("the state directory lies in the server's home, where jobs with that HOME can write: put it elsewhere with --state-dir",
+				"state_dir", c.StateDir, "home", c.Home)
+		}
+	}
+	if c.Token == "" && !strings.HasPrefix(c.Listen, "unix:") && !loopback(c.Listen) {
+		c.Log.Warn("anybody who can reach this address can run commands here: set a token", "listen", c.Listen)
+	}
+}
+
+func loopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// within reports whether path is dir or below it.
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}

@@ -1,0 +1,239 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"difyrt/runtime/job"
+)
+
+// Handler hears what happens to jobs. Calls come from one goroutine per runner
+// and must not block.
+type Handler interface {
+	// Grown: a job's output file has this size now.
+	Grown(Grown)
+	// Ended: a job has ended, and its exit record is on disk.
+	Ended(Ended)
+	// RunnerGone: a runner died or ended with these jobs unaccounted for. Their
+	// exit records may still be there.
+	RunnerGone(jobs []Started)
+}
+
+// Fleet is a server's view of the runners of one state directory.
+type Fleet struct {
+	stateDir string
+	log      *slog.Logger
+	h        Handler
+
+	starting sync.Mutex // held while a runner is started
+
+	mu      sync.Mutex
+	current *client // runs this build; nil when there is none
+	clients map[*client]bool
+	owner   map[job.ID]owned
+	closed  bool
+}
+
+type owned struct {
+	c  *client
+	st Started
+}
+
+// OpenFleet connects to every runner that lives in the state directory, and
+// gives the jobs that they hold. Only one server may do so: hold the state
+// directory's lock. Events may reach h before OpenFleet returns.
+func OpenFleet(ctx context.Context, stateDir string, log *slog.Logger, h Handler) (*Fleet, []Started, error) {
+	f := &Fleet{stateDir: stateDir, log: log, h: h, clients: map[*client]bool{}, owner: map[job.ID]owned{}}
+	dir := filepath.Join(stateDir, runDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("make the runners' directory: %w", err)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for runners: %w", err)
+	}
+	var jobs []Started
+	for _, n := range names {
+		if !strings.HasSuffix(n.Name(), socketExt) {
+			continue
+		}
+		path := filepath.Join(dir, n.Name())
+		c, err := f.connect(ctx, path)
+		switch {
+		case err == nil:
+			jobs = append(jobs, c.hello.Jobs...)
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, ErrGone), errors.Is(err, fs.ErrNotExist):
+			os.Remove(path) // its runner was killed, or ended just now
+		default:
+			f.Close()
+			return nil, nil, fmt.Errorf("connect to the runner at %s: %w", path, err)
+		}
+	}
+	return f, jobs, nil
+}
+
+// connect dials a runner and takes it into the fleet.
+func (f *Fleet) connect(ctx context.Context, path string) (*client, error) {
+	c, err := dial(ctx, path, func(c *client) events {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.clients[c] = true
+		for _, st := range c.hello.Jobs {
+			f.owner[st.ID] = owned{c, st}
+		}
+		if c.hello.Exe == exeIdentity() && f.current == nil {
+			f.current = c
+		}
+		return events{grown: f.h.Grown, ended: f.ended, gone: f.gone}
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.log.Debug("connected to a runner", "pid", c.hello.PID, "version", c.hello.Version, "jobs", len(c.hello.Jobs))
+	f.mu.Lock()
+	mine := f.current == c
+	f.mu.Unlock()
+	if !mine {
+		f.log.Info("a runner of another build keeps its jobs and ends with them", "pid", c.hello.PID, "version", c.hello.Version, "jobs", len(c.hello.Jobs))
+		if err := c.retire(ctx); err != nil && !errors.Is(err, ErrGone) {
+			return nil, fmt.Errorf("retire the runner: %w", err)
+		}
+	}
+	return c, nil
+}
+
+func (f *Fleet) ended(e Ended) {
+	f.mu.Lock()
+	delete(f.owner, e.ID)
+	f.mu.Unlock()
+	f.h.Ended(e)
+}
+
+func (f *Fleet) gone(c *client) {
+	f.mu.Lock()
+	delete(f.clients, c)
+	if f.current == c {
+		f.current = nil
+	}
+	var jobs []Started
+	for id, o := range f.owner {
+		if o.c == c {
+			jobs = append(jobs, o.st)
+			delete(f.owner, id)
+		}
+	}
+	closed := f.closed
+	f.mu.Unlock()
+	if closed {
+		return
+	}
+	if len(jobs) > 0 {
+		f.log.Error("a runner died", "pid", c.hello.PID, "jobs", len(jobs), "its_log", logTail(f.stateDir))
+	} else {
+		f.log.Info("a runner ended", "pid", c.hello.PID)
+	}
+	f.h.RunnerGone(jobs)
+}
+
+// runner gives the runner for new jobs and starts it when there is none.
+func (f *Fleet) runner(ctx context.Context) (*client, error) {
+	if c := f.alive(); c != nil {
+		return c, nil
+	}
+	f.starting.Lock()
+	defer f.starting.Unlock()
+	if c := f.alive(); c != nil {
+		return c, nil
+	}
+	path, err := launch(f.stateDir, f.log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.connect(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("start the runner: %w (its log: %s)", err, logTail(f.stateDir))
+	}
+	return c, nil
+}
+
+func (f *Fleet) alive() *client {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.current
+}
+
+// Spawn starts a job. An error that is ErrGone leaves open whether the job
+// began: it must not be started again.
+func (f *Fleet) Spawn(ctx context.Context, s Spec) (Started, error) {
+	c, err := f.runner(ctx)
+	if err != nil {
+		return Started{}, err
+	}
+	f.mu.Lock()
+	f.owner[s.ID] = owned{c, Started{ID: s.ID, Mode: s.Mode}}
+	f.mu.Unlock()
+	st, err := c.spawn(ctx, s)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		delete(f.owner, s.ID)
+		return Started{}, err
+	}
+	if o, ok := f.owner[s.ID]; ok { // not when it has ended already
+		o.st = st
+		f.owner[s.ID] = o
+	}
+	return st, nil
+}
+
+func (f *Fleet) ownerOf(id job.ID) (*client, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if o, ok := f.owner[id]; ok {
+		return o.c, nil
+	}
+	return nil, job.Errorf(job.CodeNotRunning, "job %s is not running", id)
+}
+
+// Input types text into a job's terminal, within the timeout.
+func (f *Fleet) Input(ctx context.Context, id job.ID, text string, timeout time.Duration) error {
+	c, err := f.ownerOf(id)
+	if err != nil {
+		return err
+	}
+	return c.input(ctx, id, []byte(text), timeout)
+}
+
+// Terminate begins to end a job; Handler.Ended tells when it has ended.
+func (f *Fleet) Terminate(ctx context.Context, id job.ID, grace time.Duration) error {
+	c, err := f.ownerOf(id)
+	if err != nil {
+		return err
+	}
+	return c.terminate(ctx, id, grace)
+}
+
+// Close leaves the runners to themselves: their jobs go on.
+func (f *Fleet) Close() {
+	f.mu.Lock()
+	f.closed = true
+	clients := make([]*client, 0, len(f.clients))
+	for c := range f.clients {
+		clients = append(clients, c)
+	}
+	f.mu.Unlock()
+	for _, c := range clients {
+		c.c.Close()
+		<-c.gone
+	}
+}

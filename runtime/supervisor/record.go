@@ -1,0 +1,99 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"difyrt/runtime/job"
+)
+
+// Names in a job's directory.
+const (
+	ScriptFile = "script"
+	OutputFile = "output.log"
+	StderrFile = "stderr.log"
+	recordFile = "exit.json"
+
+	// of the one-shot runner (contract, Commands)
+	gateFile     = "start-gate"
+	jobEnvFile   = ".job-env.json"
+	exitCodeFile = "runner-exit-code"
+	endedAtFile  = "runner-ended-at"
+)
+
+// Record is a job's exit record: how it ended, written before anybody is told.
+type Record struct {
+	Status    job.Status `json:"status"`
+	ExitCode  *int       `json:"exit_code"`
+	StartedAt time.Time  `json:"started_at"`
+	EndedAt   time.Time  `json:"ended_at"`
+	Size      int64      `json:"size"` // of the output file
+	Reason    string     `json:"reason,omitempty"`
+}
+
+// End gives the record in the words of the domain.
+func (r Record) End() job.End {
+	return job.End{Status: r.Status, StartedAt: r.StartedAt, EndedAt: r.EndedAt, ExitCode: r.ExitCode, Reason: r.Reason}
+}
+
+func writeRecord(dir string, r Record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode exit record: %w", err)
+	}
+	return writeAtomic(filepath.Join(dir, recordFile), b)
+}
+
+// ReadRecord reads the exit record below the directory of all jobs; ok is
+// false when there is none. A record that is no record is an error: the job's
+// directory may be in the reach of the job.
+func ReadRecord(jobs *os.Root, id job.ID) (r Record, ok bool, err error) {
+	f, err := OpenArtifact(jobs, id, recordFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, false, nil
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("exit record of %s: %w", id, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err != nil {
+		return r, false, fmt.Errorf("exit record of %s: %w", id, err)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, false, fmt.Errorf("exit record of %s: %w", id, err)
+	}
+	if !r.Status.Final() {
+		return r, false, fmt.Errorf("exit record of %s has status %q", id, r.Status)
+	}
+	return r, true, nil
+}
+
+// writeAtomic puts a whole file in place or none: a reader never sees a part.
+func writeAtomic(path string, b []byte) error {
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		os.Remove(tmp)
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// writeOneShotRecord writes the two files that a multiplexer's caller reads;
+// the time first, since the code says that the record is whole.
+func writeOneShotRecord(dir string, code int, at time.Time) error {
+	if err := writeAtomic(filepath.Join(dir, endedAtFile), []byte(at.UTC().Format(time.RFC3339)+"\n")); err != nil {
+		return err
+	}
+	return writeAtomic(filepath.Join(dir, exitCodeFile), []byte(strconv.Itoa(code)+"\n"))
+}

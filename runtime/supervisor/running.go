@@ -1,0 +1,274 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"difyrt/runtime/confine"
+	"difyrt/runtime/job"
+)
+
+// running is one job from its start to its exit record.
+type running struct {
+	spec    Spec
+	log     *slog.Logger
+	pid     int
+	pidfd   int
+	leader  confine.Process
+	started time.Time
+	out     *sink
+	errOut  *sink     // stdio only
+	tty     *terminal // pty only
+	pipes   []*pipe   // stdio only
+
+	gone     chan struct{} // closed when the script's process has exited
+	drained  chan struct{} // closed when all its output is in the files
+	drop     chan struct{} // closed when output that cannot be written is to be dropped
+	dropOnce sync.Once
+	done     func(*running, Record)
+
+	mu         sync.Mutex
+	holds      int // what must come to its end before the job has: its process, its output, each termination
+	drains     int // terminals and pipes that are still read
+	terminated bool
+	status     unix.WaitStatus
+}
+
+// owner is what a job needs of the runner that keeps it.
+type owner struct {
+	reap  *reaper
+	level confine.Level
+	log   *slog.Logger
+	// started is called before the job can end, grew after each growth of its
+	// output file, ended once, when its exit record is on disk.
+	started func(*running)
+	grew    func(*running, int64)
+	ended   func(*running, Record)
+}
+
+// start starts a job. On an error nothing of it is left but its files.
+func start(spec Spec, o owner) (_ *running, err error) {
+	j := &running{spec: spec, log: o.log.With("job", spec.ID), pidfd: -1, done: o.ended,
+		gone: make(chan struct{}), drained: make(chan struct{}), drop: make(chan struct{})}
+	if err := enter(spec.Home, spec.Cwd); err != nil {
+		return nil, err
+	}
+	path, argv, err := command(spec.Dir)
+	if err != nil {
+		return nil, err
+	}
+	attr := &syscall.ProcAttr{Dir: spec.Cwd, Env: decodeEnv(spec.Env), Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &j.pidfd}}
+	if err := j.open(attr, func(size int64) { o.grew(j, size) }); err != nil {
+		j.closeAll()
+		return nil, &startError{125, err}
+	}
+	rs, err := ruleset(spec, o.level, j.ttyName())
+	if err != nil {
+		j.closeAll()
+		return nil, &startError{125, err}
+	}
+	if rs != nil {
+		defer rs.Close()
+	}
+
+	j.holds, j.drains = 2, max(1, len(j.pipes))
+	j.pid, err = o.reap.fork(func() (int, error) { return forkExec(rs, path, argv, attr) }, j.exited)
+	if err != nil {
+		j.closeAll()
+		return nil, err
+	}
+	j.started = time.Now()
+	j.leader = confine.Process{PID: j.pid}
+	if p, ok := confine.ReadProcess(j.pid); ok {
+		j.leader = p
+	}
+	o.started(j)
+	if j.tty != nil {
+		go j.drainTerminal()
+	}
+	for i, p := range j.pipes {
+		p.child.Close()
+		go j.drainPipe(p, []*sink{j.out, j.errOut}[i])
+	}
+	return j, nil
+}
+
+// ruleset makes the job's domain, nil where the policy or the kernel has none.
+func ruleset(spec Spec, level confine.Level, tty string) (*confine.Ruleset, error) {
+	if !spec.Policy.Enabled || level.ABI == 0 {
+		return nil, nil
+	}
+	return confine.NewRuleset(level, spec.Policy.Grants(confine.Place{
+		Home: spec.Home, Cwd: spec.Cwd, JobDir: spec.Dir, TTY: tty}))
+}
+
+// open makes the job's files and the descriptors that become its 0, 1 and 2.
+func (j *running) open(attr *syscall.ProcAttr, grew func(int64)) (err error) {
+	if j.out, err = newSink(filepath.Join(j.spec.Dir, OutputFile), grew, j.drop, j.log); err != nil {
+		return err
+	}
+	if j.spec.Mode == job.PTY {
+		if j.tty, err = openTerminal(j.spec.Cols, j.spec.Rows); err != nil {
+			return err
+		}
+		fd := j.tty.slave.Fd()
+		attr.Files = []uintptr{fd, fd, fd}
+		attr.Sys.Setctty = true
+		return nil
+	}
+	if j.errOut, err = newSink(filepath.Join(j.spec.Dir, StderrFile), nil, j.drop, j.log); err != nil {
+		return err
+	}
+	null, err := devNull()
+	if err != nil {
+		return err
+	}
+	attr.Files = []uintptr{null}
+	for range 2 {
+		p, err := openPipe()
+		if err != nil {
+			return err
+		}
+		j.pipes = append(j.pipes, p)
+		attr.Files = append(attr.Files, p.child.Fd())
+	}
+	return nil
+}
+
+// devNull is opened once for all jobs.
+var devNull = sync.OnceValues(func() (uintptr, error) {
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open /dev/null: %w", err)
+	}
+	return uintptr(fd), nil
+})
+
+func (j *running) ttyName() string {
+	if j.tty == nil {
+		return ""
+	}
+	return j.tty.name
+}
+
+// closeAll gives back what a job holds that never came to run.
+func (j *running) closeAll() {
+	for _, s := range []*sink{j.out, j.errOut} {
+		if s != nil {
+			s.close()
+		}
+	}
+	if j.tty != nil {
+		j.tty.close()
+	}
+	for _, p := range j.pipes {
+		p.close()
+	}
+}
+
+// exited is told by the reaper, once.
+func (j *running) exited(ws unix.WaitStatus) {
+	j.mu.Lock()
+	j.status = ws
+	j.mu.Unlock()
+	close(j.gone)
+	if j.tty != nil {
+		j.tty.leaderExited()
+	}
+	j.release()
+}
+
+func (j *running) drainTerminal() {
+	atEnd := j.tty.drain(j.out)
+	j.drainOver()
+	if !atEnd {
+		j.tty.discard()
+	}
+	j.tty.master.Close()
+}
+
+func (j *running) drainPipe(p *pipe, out *sink) {
+	p.drain(out)
+	j.drainOver()
+}
+
+func (j *running) drainOver() {
+	j.mu.Lock()
+	j.drains--
+	last := j.drains == 0
+	j.mu.Unlock()
+	if last {
+		close(j.drained)
+		j.release()
+	}
+}
+
+// hold delays the job's end; false when it has ended already.
+func (j *running) hold() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.holds == 0 {
+		return false
+	}
+	j.holds++
+	return true
+}
+
+func (j *running) release() {
+	j.mu.Lock()
+	j.holds--
+	last := j.holds == 0
+	j.mu.Unlock()
+	if last {
+		go j.finish() // the caller may be the reaper, which must not wait for a disk
+	}
+}
+
+// finish writes the exit record and tells the owner.
+func (j *running) finish() {
+	code := exitCode(j.status)
+	r := Record{Status: job.Exited, ExitCode: &code, StartedAt: j.started, EndedAt: time.Now(), Size: j.out.size.Load()}
+	if j.terminated {
+		r.Status = job.Terminated
+	}
+	if err := errors.Join(j.out.lost, j.lostStderr()); err != nil {
+		r.Reason = err.Error()
+	}
+	j.out.close()
+	if j.errOut != nil {
+		j.errOut.close()
+	}
+	unix.Close(j.pidfd)
+	if err := writeRecord(j.spec.Dir, r); err != nil {
+		// The server still hears of it; only a server that is away now could miss it.
+		j.log.Error("exit record not written", "err", err)
+	}
+	j.done(j, r)
+}
+
+func (j *running) lostStderr() error {
+	if j.errOut == nil {
+		return nil
+	}
+	return j.errOut.lost
+}
+
+// startedAs says what a client is told of a running job.
+func (j *running) startedAs() Started {
+	return Started{ID: j.spec.ID, PID: j.pid, Start: j.leader.Start, At: j.started, Mode: j.spec.Mode}
+}
+
+// input types text into the job's terminal.
+func (j *running) input(text []byte, deadline time.Time) error {
+	if j.tty == nil {
+		return job.Errorf(job.CodeInputUnsupported, "the job runs in stdio mode; only pty jobs take input")
+	}
+	return j.tty.write(text, deadline)
+}

@@ -1,0 +1,248 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"difyrt/runtime/confine"
+	"difyrt/runtime/job"
+)
+
+// Config is what a runner is started with.
+type Config struct {
+	Listener net.Listener // its socket; closed when Serve returns
+	StateDir string
+	Version  string
+	Log      *slog.Logger
+}
+
+// firstContact is how long a runner that nobody has ever talked to stays.
+const firstContact = 30 * time.Second
+
+// stopGrace is what jobs get when the runner itself is told to stop.
+const stopGrace = 5 * time.Second
+
+// Serve is the runner. It returns nil when ctx has ended and every job with it,
+// or by itself when no server is connected and no process of a job is left.
+// The caller's goroutine must be locked to the process's main thread, so that
+// no job's domain ever gets hold of that thread (package confine).
+func Serve(ctx context.Context, c Config) error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		c.Log.Warn("orphans of jobs will not come to the runner", "err", err)
+	}
+	level, err := confine.Probe()
+	if err != nil {
+		c.Log.Warn("jobs run without Landlock", "why", confine.WhyNot(err))
+	}
+	s := &server{c: c, level: level, jobs: map[job.ID]*running{}, conns: map[*serverConn]bool{}, idle: make(chan struct{}, 1)}
+	s.reap = newReaper(s.checkIdle)
+	go s.reap.run()
+	go s.accept()
+	lonely := time.AfterFunc(firstContact, func() { s.met(nil); s.checkIdle() })
+	defer lonely.Stop()
+
+	select {
+	case <-ctx.Done():
+		s.stop()
+	case <-s.idle:
+	}
+	return c.Listener.Close()
+}
+
+type server struct {
+	c     Config
+	level confine.Level
+	reap  *reaper
+	idle  chan struct{} // has one element when the runner has nothing left to do
+
+	mu      sync.Mutex
+	jobs    map[job.ID]*running
+	conns   map[*serverConn]bool
+	hadConn bool           // somebody was here, or nobody came in time
+	retired bool           // ends with its last job, connected or not
+	pending sync.WaitGroup // jobs that have not been told of
+
+	recording sync.Mutex // one runner-exit at a time
+}
+
+func (s *server) accept() {
+	for {
+		c, err := s.c.Listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			s.c.Log.Error("accept on the runner's socket", "err", err)
+			return
+		}
+		sc := newServerConn(c)
+		s.met(sc)
+		go func() {
+			s.talk(sc)
+			s.left(sc)
+		}()
+	}
+}
+
+func (s *server) met(c *serverConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hadConn = true
+	if c != nil {
+		s.conns[c] = true
+	}
+}
+
+func (s *server) left(c *serverConn) {
+	c.close()
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	s.checkIdle()
+}
+
+// checkIdle ends the runner when nothing is left to do for it. Processes that
+// jobs left behind keep it: it is their reaper.
+func (s *server) checkIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hadConn && len(s.jobs) == 0 && (s.retired || len(s.conns) == 0) && s.reap.empty() {
+		select {
+		case s.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// stop ends every job and waits for their records.
+func (s *server) stop() {
+	s.mu.Lock()
+	live := slices.Collect(maps.Values(s.jobs))
+	s.mu.Unlock()
+	s.c.Log.Info("told to stop: ending all jobs", "jobs", len(live))
+	for _, j := range live {
+		j.terminate(stopGrace)
+	}
+	s.pending.Wait()
+}
+
+// talk serves one connection until it ends.
+func (s *server) talk(c *serverConn) {
+	for {
+		var r request
+		if err := c.read(&r); err != nil {
+			return
+		}
+		switch {
+		case r.Op == opHello:
+			// Jobs and subscription are taken together, so that no end falls between.
+			s.mu.Lock()
+			h := Hello{Protocol: Protocol, Version: s.c.Version, PID: os.Getpid(), Exe: exeIdentity(), ABI: s.level.ABI}
+			for _, j := range s.jobs {
+				h.Jobs = append(h.Jobs, j.startedAs())
+			}
+			c.subscribe()
+			c.send(message{Seq: r.Seq, Hello: &h})
+			s.mu.Unlock()
+		case r.Op == opSpawn && r.Spawn != nil:
+			go func() {
+				st, err := s.spawn(*r.Spawn)
+				c.send(message{Seq: r.Seq, Started: st, Error: toWire(err)})
+			}()
+		case r.Op == opInput && r.Input != nil:
+			go func() {
+				deadline := time.Now().Add(r.Input.Timeout)
+				c.send(message{Seq: r.Seq, Error: toWire(s.input(r.Input, deadline))})
+			}()
+		case r.Op == opTerminate && r.Terminate != nil:
+			j, err := s.find(r.Terminate.ID)
+			if err == nil {
+				j.terminate(r.Terminate.Grace)
+			}
+			c.send(message{Seq: r.Seq, Error: toWire(err)})
+		case r.Op == opRetire:
+			s.mu.Lock()
+			s.retired = true
+			s.mu.Unlock()
+			c.send(message{Seq: r.Seq})
+			s.checkIdle()
+		default:
+			c.send(message{Seq: r.Seq, Error: toWire(fmt.Errorf("the runner does not know the operation %q", r.Op))})
+		}
+	}
+}
+
+func (s *server) spawn(spec Spec) (*Started, error) {
+	s.pending.Add(1)
+	j, err := start(spec, owner{reap: s.reap, level: s.level, log: s.c.Log, grew: s.grew, ended: s.ended, started: s.add})
+	if err != nil {
+		s.pending.Done()
+		return nil, err
+	}
+	st := j.startedAs()
+	return &st, nil
+}
+
+func (s *server) add(j *running) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.jobs[j.spec.ID] = j
+}
+
+func (s *server) find(id job.ID) (*running, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j, ok := s.jobs[id]; ok {
+		return j, nil
+	}
+	return nil, job.Errorf(job.CodeNotRunning, "job %s has ended", id)
+}
+
+func (s *server) input(a *inputArgs, deadline time.Time) error {
+	j, err := s.find(a.ID)
+	if err != nil {
+		return err
+	}
+	return j.input(a.Text, deadline)
+}
+
+func (s *server) grew(j *running, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.grew(j.spec.ID, size)
+	}
+}
+
+// ended takes a job off the list and tells every server; where there is none,
+// the end is recorded in the database on its behalf.
+func (s *server) ended(j *running, r Record) {
+	defer s.pending.Done()
+	s.mu.Lock()
+	delete(s.jobs, j.spec.ID)
+	conns := slices.Collect(maps.Keys(s.conns))
+	s.mu.Unlock()
+	told := false
+	for _, c := range conns {
+		if c.subscribed() {
+			c.forget(j.spec.ID)
+			told = c.send(message{Ended: &Ended{ID: j.spec.ID, Record: r}}) || told
+		}
+	}
+	if !told {
+		if err := s.recordExit(j.spec.ID, r); err != nil {
+			s.c.Log.Warn("exit not in the database; the next server takes it from the record", "job", j.spec.ID, "err", err)
+		}
+	}
+	s.checkIdle()
+}

@@ -1,0 +1,161 @@
+package supervisor
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"difyrt/runtime/confine"
+)
+
+// shell runs every script that does not name its own interpreter.
+const shell = "/bin/sh"
+
+// startError is why a job's process could not be started, with the exit code
+// that a shell would give for it: 127 not found, 126 not executable, 125 else.
+type startError struct {
+	code int
+	err  error
+}
+
+func (e *startError) Error() string { return e.err.Error() }
+func (e *startError) Unwrap() error { return e.err }
+
+// command says how the script of a job directory is run (contract, Jobs): one
+// that begins with #! by itself, any other by sh.
+func command(dir string) (path string, argv []string, err error) {
+	path = filepath.Join(dir, ScriptFile)
+	f, err := os.Open(path)
+	if err != nil {
+		return "", nil, &startError{125, fmt.Errorf("read the script: %w", err)}
+	}
+	defer f.Close()
+	var head [2]byte
+	if n, err := io.ReadFull(f, head[:]); err != nil && n == 0 && !errors.Is(err, io.EOF) {
+		return "", nil, &startError{125, fmt.Errorf("read the script: %w", err)}
+	}
+	if string(head[:]) == "#!" {
+		return path, []string{path}, nil
+	}
+	return shell, []string{"sh", path}, nil
+}
+
+// enter makes cwd certain before anything is opened for the job. Home is made
+// when it is missing.
+func enter(home, cwd string) error {
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return &startError{125, fmt.Errorf("make HOME: %w", err)}
+	}
+	st, err := os.Stat(cwd)
+	switch {
+	case err != nil:
+		return &startError{111, fmt.Errorf("working directory: %w", err)}
+	case !st.IsDir():
+		return &startError{111, fmt.Errorf("working directory: %s is not a directory", cwd)}
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, cwd, unix.X_OK, unix.AT_EACCESS); err != nil {
+		return &startError{111, fmt.Errorf("working directory: enter %s: %w", cwd, err)}
+	}
+	return nil
+}
+
+// forkExec starts a process inside the ruleset's domain; nil means no domain.
+//
+// The domain is entered by the thread that forks. It can never be left, so the
+// goroutine does not unlock, and the Go runtime ends the thread with it.
+func forkExec(rs *confine.Ruleset, path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+	if rs == nil {
+		pid, err := syscall.ForkExec(path, argv, attr)
+		return pid, explain(err, path, argv)
+	}
+	type result struct {
+		pid int
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		runtime.LockOSThread()
+		if err := rs.RestrictThread(); err != nil {
+			done <- result{err: &startError{125, fmt.Errorf("isolate the job: %w", err)}}
+			return
+		}
+		pid, err := syscall.ForkExec(path, argv, attr)
+		done <- result{pid, explain(err, path, argv)}
+	}()
+	r := <-done
+	return r.pid, r.err
+}
+
+// explain puts an errno of fork or exec into words. The kernel blames the
+// script when it means the interpreter, so that one is looked up.
+func explain(err error, path string, argv []string) error {
+	if err == nil {
+		return nil
+	}
+	what := path
+	if argv[0] == path {
+		if i := interpreter(path); i != "" {
+			what = "the script's interpreter " + i
+		}
+	}
+	code := 125
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		code, err = 127, errors.New("not found")
+	case errors.Is(err, unix.EACCES):
+		code, err = 126, errors.New("not executable, or not within the job's reach")
+	case errors.Is(err, unix.ENOEXEC):
+		code, err = 126, errors.New("not a program")
+	case errors.Is(err, unix.E2BIG):
+		code, err = 126, errors.New("environment and arguments are too long for the kernel")
+	case errors.Is(err, unix.EAGAIN):
+		err = errors.New("no more processes: a limit of the user or the container is reached")
+	}
+	return &startError{code, fmt.Errorf("start %s: %w", what, err)}
+}
+
+// interpreter reads the program of a #! line; the kernel looks at 256 bytes.
+func interpreter(script string) string {
+	f, err := os.Open(script)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	line, _ := bufio.NewReaderSize(io.LimitReader(f, 256), 256).ReadSlice('\n')
+	line, ok := bytes.CutPrefix(line, []byte("#!"))
+	if !ok {
+		return ""
+	}
+	fields := strings.Fields(string(line))
+	if len(fields) == 0 {
+		return ""
+	}
+	return fields[0]
+}
+
+// EncodeEnv puts an environment into the form that Spec.Env has.
+func EncodeEnv(env []string) []byte {
+	n := 0
+	for _, kv := range env {
+		n += len(kv) + 1
+	}
+	b := make([]byte, 0, n)
+	for _, kv := range env {
+		b = append(append(b, kv...), 0)
+	}
+	return b
+}
+
+func decodeEnv(b []byte) []string {
+	s := strings.Split(string(b), "\x00")
+	return s[:len(s)-1]
+}
