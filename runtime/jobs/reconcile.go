@@ -55,7 +55,7 @@ func (t *Table) reconcile(ctx context.Context) error {
 func (t *Table) adopt(ctx context.Context, st supervisor.Started) error {
 	e := t.entry(st.ID)
 	if e == nil {
-		if _, ended, _ := supervisor.ReadRecord(t.dirs, st.ID); ended {
+		if _, ended, _ := supervisor.ReadRecord(t.jobsDir, st.ID); ended {
 			return nil
 		}
 		j := job.Job{ID: st.ID, Mode: st.Mode, Status: job.Starting, CreatedAt: st.At}
@@ -77,7 +77,7 @@ func (t *Table) adopt(ctx context.Context, st supervisor.Started) error {
 // and then nothing of it is left to run on unseen.
 func (t *Table) settle(e *entry, st supervisor.Started) {
 	id := e.job.ID
-	r, ended, err := supervisor.ReadRecord(t.dirs, id)
+	r, ended, err := supervisor.ReadRecord(t.jobsDir, id)
 	if err != nil {
 		t.c.Log.Error("exit record not read", "job", id, "err", err)
 	}

@@ -41,7 +41,8 @@ type Table struct {
 	c        Config
 	store    *store.Store
 	fleet    *supervisor.Fleet
-	dirs     *os.Root // of all jobs
+	dirs     *os.Root // of all jobs; what is made and removed there
+	jobsDir  *os.File // the same directory; what is read there
 	stopping chan struct{}
 	stopOnce sync.Once
 	workers  sync.WaitGroup // saves, and the collector
@@ -62,9 +63,15 @@ func Open(ctx context.Context, c Config, st *store.Store) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the jobs' directory: %w", err)
 	}
-	t := &Table{c: c, store: st, dirs: root, stopping: make(chan struct{}), live: map[job.ID]*entry{}}
+	handle, err := root.Open(".")
+	if err != nil {
+		root.Close()
+		return nil, fmt.Errorf("open the jobs' directory: %w", err)
+	}
+	t := &Table{c: c, store: st, dirs: root, jobsDir: handle, stopping: make(chan struct{}), live: map[job.ID]*entry{}}
 	if err := t.reconcile(ctx); err != nil {
 		root.Close()
+		handle.Close()
 		return nil, err
 	}
 	t.workers.Go(t.collect)
@@ -81,6 +88,7 @@ func (t *Table) Close() error {
 	t.fleet.Close()
 	t.workers.Wait()
 	t.dirs.Close()
+	t.jobsDir.Close()
 	return t.store.Close()
 }
 

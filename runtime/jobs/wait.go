@@ -132,7 +132,7 @@ func (t *Table) read(j job.Job, get func(f *os.File, size int64) (output.Page, e
 }
 
 func (t *Table) open(id job.ID) (*os.File, int64, error) {
-	f, err := supervisor.OpenArtifact(t.dirs, id, supervisor.OutputFile)
+	f, err := supervisor.OpenArtifact(t.jobsDir, id, supervisor.OutputFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}

@@ -51,10 +51,10 @@ func writeRecord(dir string, r Record) error {
 	return writeAtomic(filepath.Join(dir, recordFile), b)
 }
 
-// ReadRecord reads the exit record below the directory of all jobs; ok is
+// ReadRecord reads the exit record below the opened directory of all jobs; ok is
 // false when there is none. A record that is no record is an error: the job's
 // directory may be in the reach of the job.
-func ReadRecord(jobs *os.Root, id job.ID) (r Record, ok bool, err error) {
+func ReadRecord(jobs *os.File, id job.ID) (r Record, ok bool, err error) {
 	f, err := OpenArtifact(jobs, id, recordFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, false, nil
