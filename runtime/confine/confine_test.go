@@ -123,7 +123,9 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestTreeFollowsDescentSessionsAndMemory(t *testing.T) {
-	p := func(pid, ppid, sid int, start uint64, state byte) Process { return Process{pid, ppid, pid, sid, state, start} }
+	p := func(pid, ppid, sid int, start uint64, state byte) Process {
+		return Process{pid, ppid, pid, sid, state, start}
+	}
 	tree := NewTree(p(10, 1, 10, 100, 'S'))
 	pids := func(list []Process) (out []int) {
 		for _, p := range list {
