@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"difyrt/runtime/job"
+	"difyrt/runtime/unixsock"
 )
 
 // ErrGone is the error of a call to a runner that has died or ended.
@@ -44,7 +45,7 @@ type events struct {
 // dial connects to a runner and introduces itself. From then on events flow,
 // and ready is called with the client before the first of them.
 func dial(ctx context.Context, path string, ready func(*client) events) (*client, error) {
-	conn, err := dialSocket(ctx, path)
+	conn, err := unixsock.Dial(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -114,27 +114,3 @@ func TestCommandAndExplain(t *testing.T) {
 		t.Error("no script, no error")
 	}
 }
-
-func TestShortPath(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 200))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{"/short/x.sock", filepath.Join(dir, "x.sock")} {
-		short, done, err := shortPath(path)
-		if err != nil || len(short) >= maxSunPath {
-			t.Errorf("%s: %s %v", path, short, err)
-		}
-		done()
-	}
-	l, err := listenSocket(filepath.Join(dir, "x.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	c, err := dialSocket(t.Context(), filepath.Join(dir, "x.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Close()
-}

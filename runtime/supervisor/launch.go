@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"difyrt/runtime/job"
+	"difyrt/runtime/unixsock"
 )
 
 // Names in the state directory.
@@ -44,11 +45,11 @@ var exeIdentity = sync.OnceValue(func() string {
 // to be there.
 func launch(stateDir string, log *slog.Logger) (path string, err error) {
 	path = filepath.Join(stateDir, runDir, string(job.NewID())+socketExt)
-	l, err := listenSocket(path)
+	l, err := unixsock.Listen(path)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("make the runner's socket: %w", err)
 	}
-	defer l.Close()
+	defer l.UnixListener.Close() // the name is the runner's
 	defer func() {
 		if err != nil {
 			os.Remove(path)
