@@ -201,8 +201,17 @@ func TestReadOnlyAndFullStateDirectory(t *testing.T) {
 		t.Errorf("after space came back: %+v", r)
 	}
 	// A job whose output meets a full disk waits, and loses nothing.
-	fill(t, filepath.Join(dir, "filler"))
-	s.run("true", m{"timeout": 0, "script": "true"})
+	for _, mode := range modes {
+		g := s.gate("gate-" + mode)
+		r := s.run("read x < "+g.path+"; head -c 300000 /dev/zero | tr '\\0' x; echo; echo end", m{"mode": mode, "timeout": 0})
+		fill(t, filepath.Join(dir, "filler"))
+		g.open(t, 1)
+		awaitBlockedWriter(t, s.runner())
+		os.Remove(filepath.Join(dir, "filler"))
+		if f, err := s.follow(r); err != nil || f.Output != strings.Repeat("x", 300000)+"\nend\n" {
+			t.Errorf("%s: %v, %d bytes, %s", mode, err, len(f.Output), f.Status)
+		}
+	}
 	s.stop()
 
 	ro := t.TempDir()
@@ -220,6 +229,19 @@ func mount(t *testing.T, dir, options string) {
 		t.Fatalf("mount: %v: %s", err, out)
 	}
 	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
+}
+
+// awaitBlockedWriter waits until a process of a job sleeps in its write.
+func awaitBlockedWriter(t *testing.T, runner int) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		for _, pid := range descendants(runner) {
+			if b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/syscall"); strings.HasPrefix(string(b), "1 0x1 ") { // write(2) to 1, amd64
+				return
+			}
+		}
+	}
+	t.Fatal("no writer is blocked")
 }
 
 // fill takes all the space that is left.
@@ -257,16 +279,24 @@ func TestStrayDirectoryIsRemovedAtTheStart(t *testing.T) {
 	s := start(t)
 	kept := s.sh("echo kept")
 	s.kill()
-	stray := s.jobDir("00112233445566aa")
-	other := s.jobDir("not-a-job")
-	os.MkdirAll(stray, 0o700)
-	os.MkdirAll(other, 0o700)
+	stray, fresh, other := s.jobDir("00112233445566aa"), s.jobDir("00112233445566bb"), s.jobDir("not-a-job")
+	for _, dir := range []string{stray, fresh, other} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := time.Now().Add(-time.Hour)
+	os.Chtimes(stray, old, old)
+	os.Chtimes(other, old, old)
+	os.Chtimes(s.jobDir(kept.JobID), old, old)
 	s.start()
 	if s.log.await("stray job directory removed") == "" {
 		t.Fatal("the stray directory stays")
 	}
-	if _, err := os.Stat(other); err != nil {
-		t.Errorf("what is no job's was removed: %v", err)
+	for what, dir := range map[string]string{"what is no job's": other, "what is new": fresh, "a job with a row": s.jobDir(kept.JobID)} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("%s was removed: %v", what, err)
+		}
 	}
 	if r := s.waitFor(kept.JobID, 0); r.Output != "kept\n" {
 		t.Errorf("%+v", r)

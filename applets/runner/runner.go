@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"difyrt/applets/cmdline"
+	"difyrt/runtime/confine"
 	"difyrt/runtime/supervisor"
 	"difyrt/runtime/version"
 )
@@ -40,6 +41,10 @@ need to call that by hand.`, s)
 			return badUsage
 		}
 		return code
+	}
+	if err := confine.SealDescriptors(); err != nil {
+		c.Fail(err)
+		return badUsage
 	}
 	if *supervise {
 		if *state == "" || c.Flags.NArg() > 0 {

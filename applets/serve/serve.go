@@ -54,6 +54,9 @@ stops them. Jobs outlive the server: stop it, upgrade it, start it again.`, s)
 	if err := complete(&conf, *token, *tokenFile); err != nil {
 		return c.Fail(err)
 	}
+	if err := confine.SealDescriptors(); err != nil {
+		return c.Fail(err)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the server at once

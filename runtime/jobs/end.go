@@ -61,8 +61,12 @@ func (t *Table) Delete(ctx context.Context, id job.ID, force bool, grace time.Du
 		}
 	}
 	if e != nil {
+		limit := time.NewTimer(endWithin)
+		defer limit.Stop()
 		select {
 		case <-e.saved:
+		case <-limit.C:
+			return job.Errorf(job.CodeInternal, "the end of job %s cannot be saved; see the server's log", id)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -93,12 +97,20 @@ func (t *Table) remove(ctx context.Context, ids ...job.ID) (int, error) {
 const collectBatch = 500
 
 // collect removes finished jobs after their retention, until the table stops.
+// Stray directories are looked for at the start and once more when those of then
+// have become old enough.
 func (t *Table) collect() {
+	t.sweep()
+	again := time.NewTimer(t.c.Retention + t.c.GCEvery)
+	defer again.Stop()
 	tick := time.NewTicker(t.c.GCEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
+		case <-again.C:
+			t.sweep()
+			continue
 		case <-t.stopping:
 			return
 		}

@@ -21,10 +21,6 @@ func (t *Table) reconcile(ctx context.Context) error {
 	for _, j := range rows {
 		t.add(j)
 	}
-	names, err := t.directories()
-	if err != nil {
-		return err
-	}
 	fleet, held, err := supervisor.OpenFleet(ctx, t.c.StateDir, t.c.Log, t)
 	if err != nil {
 		return err
@@ -46,7 +42,6 @@ func (t *Table) reconcile(ctx context.Context) error {
 	if len(rows)+len(held) > 0 {
 		t.c.Log.Info("jobs of an earlier server", "running", len(held), "unfinished_rows", len(rows))
 	}
-	t.workers.Go(func() { t.sweep(names) })
 	return nil
 }
 
@@ -133,14 +128,24 @@ func (t *Table) directories() ([]string, error) {
 	return names, nil
 }
 
-// sweep removes directories of jobs that no longer have a row: a server was
-// killed in the middle of a deletion or of a creation.
-func (t *Table) sweep(names []string) {
+// sweep removes directories of jobs that have no row: a server was killed in
+// the middle of a deletion or of a creation, or an operator put the database
+// away. They stay as long as a finished job would.
+func (t *Table) sweep() {
+	names, err := t.directories()
+	if err != nil {
+		t.c.Log.Error("stray job directories not looked for", "err", err)
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	ids := make([]job.ID, 0, len(names))
 	for _, n := range names {
-		if id, err := job.ParseID(n); err == nil && t.entry(id) == nil {
+		id, err := job.ParseID(n)
+		if err != nil || t.entry(id) != nil {
+			continue
+		}
+		if st, err := t.dirs.Lstat(n); err == nil && time.Since(st.ModTime()) > t.c.Retention {
 			ids = append(ids, id)
 		}
 	}

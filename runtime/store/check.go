@@ -50,10 +50,22 @@ func look(ctx context.Context, path string) (fresh bool, err error) {
 	if _, err := io.ReadFull(f, h[:]); err != nil || string(h[:16]) != "SQLite format 3\x00" {
 		return false, fmt.Errorf("%w: %s is not an SQLite file; %s", ErrCorrupt, path, advice)
 	}
+	// SQLite itself reads what is cut off from the last page as zeros.
+	if size := pageSize(h[16:18]); size < 512 || st.Size()%size != 0 {
+		return false, fmt.Errorf("%w: %s ends in the middle of a page; %s", ErrCorrupt, path, advice)
+	}
 	if err := ours(path, int(binary.BigEndian.Uint32(h[60:])), int(binary.BigEndian.Uint32(h[68:]))); err != nil {
 		return false, err
 	}
 	return false, inspect(ctx, path)
+}
+
+// pageSize decodes the header's field, in which 1 stands for 65536.
+func pageSize(b []byte) int64 {
+	if n := int64(binary.BigEndian.Uint16(b)); n != 1 {
+		return n
+	}
+	return 1 << 16
 }
 
 // ours judges a database by its version and its owner.

@@ -286,6 +286,8 @@ func TestFilesThatCannotBeOpened(t *testing.T) {
 		"garbage":   {bytes.Repeat([]byte("garbage "), 1000), ErrCorrupt},
 		"short":     {[]byte("SQLite format 3\x00"), ErrCorrupt},
 		"truncated": {good[:len(good)-5000], ErrCorrupt},
+		"cut page":  {good[:len(good)-100], ErrCorrupt},
+		"page size": {change(16, 0, 0), ErrCorrupt},
 		"page":      {change(4096*3, bytes.Repeat([]byte{0xff}, 4096)...), ErrCorrupt},
 		"newer":     {change(60, 0, 0, 0, 99), ErrNewer},
 		"foreign":   {change(68, 1, 2, 3, 4), ErrNewer},
