@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 )
 
 // Errors that a caller branches on. They come wrapped with the path and advice.
@@ -27,7 +28,7 @@ const advice = "move the file away to start with an empty job table"
 // to it: first its header (https://sqlite.org/fileformat.html), then, through a
 // read-only connection, what a write-ahead log beside it adds, and whether its
 // pages hang together. fresh says that there is nothing yet.
-func look(ctx context.Context, path string) (fresh bool, err error) {
+func look(ctx context.Context, path string, busy time.Duration) (fresh bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
@@ -57,7 +58,7 @@ func look(ctx context.Context, path string) (fresh bool, err error) {
 	if err := ours(path, int(binary.BigEndian.Uint32(h[60:])), int(binary.BigEndian.Uint32(h[68:]))); err != nil {
 		return false, err
 	}
-	return false, inspect(ctx, path)
+	return false, inspect(ctx, path, busy)
 }
 
 // pageSize decodes the header's field, in which 1 stands for 65536.
@@ -79,14 +80,40 @@ func ours(path string, version, owner int) error {
 	return nil
 }
 
-func inspect(ctx context.Context, path string) error {
+// It takes no lock on a file without a log, so that a verdict only counts when
+// nobody, such as a runner-exit, has touched the file meanwhile.
+func inspect(ctx context.Context, path string, busy time.Duration) error {
+	for {
+		before := fingerprint(path)
+		err := inspectOnce(ctx, path, busy)
+		if !errors.Is(err, ErrCorrupt) || ctx.Err() != nil || before == fingerprint(path) {
+			return err
+		}
+	}
+}
+
+// fingerprint changes when somebody writes to a database or begins to.
+func fingerprint(path string) (f struct {
+	changed time.Time
+	size    int64
+	log     bool
+}) {
+	if st, err := os.Stat(path); err == nil {
+		f.changed, f.size = st.ModTime(), st.Size()
+	}
+	_, err := os.Lstat(path + "-wal")
+	f.log = err == nil
+	return f
+}
+
+func inspectOnce(ctx context.Context, path string, busy time.Duration) error {
 	// Without a log beside it the file is all there is, and can be read in a way
 	// that makes no side files.
 	mode := "mode=ro&immutable=1"
 	if _, err := os.Lstat(path + "-wal"); err == nil {
 		mode = "mode=ro"
 	}
-	db, err := sql.Open("sqlite", dsn(path, mode))
+	db, err := sql.Open("sqlite", dsn(path, mode+busyPragma(busy)))
 	if err != nil {
 		return err
 	}

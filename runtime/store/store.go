@@ -56,7 +56,10 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 }
 
 func open(ctx context.Context, path string, o Options) (*Store, error) {
-	fresh, err := look(ctx, path)
+	if o.BusyTimeout == 0 {
+		o.BusyTimeout = 5 * time.Second
+	}
+	fresh, err := look(ctx, path, o.BusyTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -72,16 +75,13 @@ func open(ctx context.Context, path string, o Options) (*Store, error) {
 		}
 		f.Close()
 	}
-	if o.BusyTimeout == 0 {
-		o.BusyTimeout = 5 * time.Second
-	}
-	pragmas := fmt.Sprintf("_pragma=busy_timeout(%d)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=cache_size(-256)&_pragma=journal_size_limit(4194304)", o.BusyTimeout.Milliseconds())
+	pragmas := busyPragma(o.BusyTimeout) + "&_pragma=journal_mode(wal)&_pragma=synchronous(normal)&_pragma=cache_size(-256)&_pragma=journal_size_limit(4194304)"
 	s := &Store{queue: make(chan *op, 256), done: make(chan struct{}), closing: make(chan struct{})}
-	if s.wdb, err = sql.Open("sqlite", dsn(path, "mode=rw&"+pragmas)); err != nil {
+	if s.wdb, err = sql.Open("sqlite", dsn(path, "mode=rw"+pragmas)); err != nil {
 		return nil, err
 	}
 	s.wdb.SetMaxOpenConns(1)
-	if s.read, err = sql.Open("sqlite", dsn(path, "mode=rw&"+pragmas)); err != nil {
+	if s.read, err = sql.Open("sqlite", dsn(path, "mode=rw"+pragmas)); err != nil {
 		return nil, errors.Join(err, s.wdb.Close())
 	}
 	s.read.SetMaxOpenConns(2)
@@ -250,6 +250,12 @@ func toCode(c *int) any {
 // dsn names a file so that no character of its path is taken for syntax.
 func dsn(path, query string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + query
+}
+
+// busyPragma comes before every other one: they too may meet another process,
+// which recovers the log or closes it.
+func busyPragma(d time.Duration) string {
+	return fmt.Sprintf("&_pragma=busy_timeout(%d)", d.Milliseconds())
 }
 
 func isCorrupt(err error) bool {
