@@ -221,7 +221,7 @@ func bareOutput(b *testing.B, mode, script string) time.Duration {
 		m.Close()
 		return time.Since(t)
 	}
-	f, err := os.Create(filepath.Join(b.TempDir(), "out"))
+	f, err := os.Create(filepath.Join(scratch(b), "out"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func memory(pid int, what string) float64 {
 
 // BenchmarkFootprint measures the start, the list, and the memory at rest.
 func BenchmarkFootprint(b *testing.B) {
-	s := start(b, withListen("unix:"+filepath.Join(b.TempDir(), "s")))
+	s := start(b, withListen("unix:"+filepath.Join(scratch(b), "s")))
 	s.run("true")
 	s.run("true", m{"mode": "stdio"})
 	sum := func(what string) float64 {

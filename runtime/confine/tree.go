@@ -44,6 +44,20 @@ func Processes() ([]Process, error) {
 	return all, nil
 }
 
+// clockTick is the unit of Process.Start: the kernel reports in USER_HZ, which is
+// 100 on every architecture that we build for (proc_pid_stat(5)).
+const clockTick = time.Second / 100
+
+// StartedNow bounds the Start of a process that has just been forked, from
+// above. It saves the read of its row.
+func StartedNow() uint64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0
+	}
+	return uint64(ts.Nano() / int64(clockTick))
+}
+
 // ReadProcess reads one row; false when there is no such process.
 func ReadProcess(pid int) (Process, bool) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -80,7 +94,8 @@ type Tree struct {
 	known    map[int]uint64 // PID to Start
 }
 
-// NewTree begins with the session leader; only its PID and Start count.
+// NewTree begins with the session leader; only its PID and Start count, and
+// Start may be a bound from above.
 func NewTree(leader Process) *Tree {
 	return &Tree{sessions: map[int]uint64{leader.PID: leader.Start}, known: map[int]uint64{}}
 }
@@ -90,8 +105,9 @@ func (t *Tree) Look(all []Process) []Process {
 	children := make(map[int][]Process, len(all))
 	for _, p := range all {
 		children[p.PPID] = append(children[p.PPID], p)
-		// A session's number is free again once its last process is gone.
-		if start, ok := t.sessions[p.PID]; ok && start != p.Start {
+		// A session's number is free again once its last process is gone; who
+		// has it then started later.
+		if start, ok := t.sessions[p.PID]; ok && p.Start > start {
 			delete(t.sessions, p.PID)
 		}
 	}

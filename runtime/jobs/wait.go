@@ -3,8 +3,8 @@ package jobs
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -97,7 +97,7 @@ func (t *Table) Tail(ctx context.Context, id job.ID, limit int) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
-	return t.read(s.job, func(f *os.File, size int64) (output.Page, error) {
+	return t.read(s.job, func(f io.ReaderAt, size int64) (output.Page, error) {
 		p, err := output.Tail(f, size, limit, s.job.Status.Final())
 		p.More = false
 		return p, err
@@ -105,7 +105,7 @@ func (t *Table) Tail(ctx context.Context, id job.ID, limit int) (Result, error) 
 }
 
 func (t *Table) page(j job.Job, w Window) (Result, error) {
-	return t.read(j, func(f *os.File, size int64) (output.Page, error) {
+	return t.read(j, func(f io.ReaderAt, size int64) (output.Page, error) {
 		if w.Offset > size {
 			return output.Page{}, invalidOffset(w.Offset, size)
 		}
@@ -115,7 +115,7 @@ func (t *Table) page(j job.Job, w Window) (Result, error) {
 
 // read opens a job's output and makes a Result of what get takes from it. A job
 // without a file, as one that has only just been created, has no output.
-func (t *Table) read(j job.Job, get func(f *os.File, size int64) (output.Page, error)) (Result, error) {
+func (t *Table) read(j job.Job, get func(f io.ReaderAt, size int64) (output.Page, error)) (Result, error) {
 	f, size, err := t.open(j.ID)
 	if err != nil {
 		return Result{}, err
@@ -131,7 +131,7 @@ func (t *Table) read(j job.Job, get func(f *os.File, size int64) (output.Page, e
 		Output: p.Text, Offset: p.Next, Truncated: p.More}, nil
 }
 
-func (t *Table) open(id job.ID) (*os.File, int64, error) {
+func (t *Table) open(id job.ID) (*supervisor.Artifact, int64, error) {
 	f, err := supervisor.OpenArtifact(t.jobsDir, id, supervisor.OutputFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
@@ -139,12 +139,7 @@ func (t *Table) open(id job.ID) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	st, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, 0, err
-	}
-	return f, st.Size(), nil
+	return f, f.Size(), nil
 }
 
 func (t *Table) size(id job.ID) (int64, error) {

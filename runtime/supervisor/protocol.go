@@ -36,8 +36,8 @@ type Spec struct {
 type Started struct {
 	ID  job.ID `json:"id"`
 	PID int    `json:"pid"`
-	// Start is the process's start in clock ticks after boot: with PID it names
-	// the process for good.
+	// Start is when the process started, or a little later, in clock ticks after
+	// boot: a process of this PID that started after it is another one.
 	Start uint64    `json:"start"`
 	At    time.Time `json:"at"`
 	Mode  job.Mode  `json:"mode"`

@@ -85,10 +85,7 @@ func start(spec Spec, o owner) (_ *running, err error) {
 		return nil, err
 	}
 	j.started = time.Now()
-	j.leader = confine.Process{PID: j.pid}
-	if p, ok := confine.ReadProcess(j.pid); ok {
-		j.leader = p
-	}
+	j.leader = confine.Process{PID: j.pid, Start: confine.StartedNow()}
 	o.started(j)
 	if j.tty != nil {
 		go j.drainTerminal()

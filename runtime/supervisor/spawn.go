@@ -34,13 +34,13 @@ func (e *startError) Unwrap() error { return e.err }
 // that begins with #! by itself, any other by sh.
 func command(dir string) (path string, argv []string, err error) {
 	path = filepath.Join(dir, ScriptFile)
-	f, err := os.Open(path)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return "", nil, &startError{125, fmt.Errorf("read the script: %w", err)}
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	var head [2]byte
-	if n, err := io.ReadFull(f, head[:]); err != nil && n == 0 && !errors.Is(err, io.EOF) {
+	if _, err := unix.Read(fd, head[:]); err != nil {
 		return "", nil, &startError{125, fmt.Errorf("read the script: %w", err)}
 	}
 	if string(head[:]) == "#!" {
