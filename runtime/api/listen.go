@@ -21,7 +21,7 @@ func Listen(addr string) (net.Listener, error) {
 		return l, nil
 	}
 	if path == "" {
-		return nil, errors.New("listen on unix: a path is wanted after unix:")
+		return nil, errors.New("listen on \"unix:\": a path is wanted behind it")
 	}
 	l, err := unixsock.Listen(path)
 	if err != nil {

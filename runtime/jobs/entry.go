@@ -71,12 +71,3 @@ func (e *entry) finish(end job.End, size int64) bool {
 	e.broadcast()
 	return true
 }
-
-func (e *entry) isSaved() bool {
-	select {
-	case <-e.saved:
-		return true
-	default:
-		return false
-	}
-}

@@ -54,7 +54,8 @@ func lockState(dir string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("lock the state directory: %w", err)
 	}
-	if err := f.Truncate(0); err == nil {
+	err = f.Truncate(0)
+	if err == nil {
 		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	if err != nil {
