@@ -586,23 +586,39 @@ func unique() string {
 // awaitFile sleeps on inotify until the file's text holds what.
 func awaitFile(t testing.TB, path, what string) {
 	t.Helper()
+	awaitChange(t, func() bool {
+		b, err := os.ReadFile(path)
+		return err == nil && strings.Contains(string(b), what)
+	}, filepath.Dir(path))
+}
+
+// awaitEmpty sleeps until the directory has no entries.
+func awaitEmpty(t testing.TB, dir string) {
+	t.Helper()
+	awaitChange(t, func() bool {
+		list, err := os.ReadDir(dir)
+		return err == nil && len(list) == 0
+	}, dir)
+}
+
+// awaitChange looks again at each change in one of the directories until ok.
+func awaitChange(t testing.TB, ok func() bool, dirs ...string) {
+	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if _, err := unix.InotifyAddWatch(fd, filepath.Dir(path), unix.IN_CREATE|unix.IN_MODIFY|unix.IN_MOVED_TO|unix.IN_CLOSE_WRITE); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 4096)
-	for end := time.Now().Add(patience); ; {
-		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), what) {
-			return
+	for _, dir := range dirs {
+		if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_MODIFY|unix.IN_MOVED_TO|unix.IN_CLOSE_WRITE|unix.IN_DELETE); err != nil {
+			t.Fatal(err)
 		}
+	}
+	buf := make([]byte, 64<<10)
+	for end := time.Now().Add(patience); !ok(); {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		if n, err := unix.Poll(fds, int(time.Until(end).Milliseconds())); n == 0 || err != nil && err != unix.EINTR {
-			b, _ := os.ReadFile(path)
-			t.Fatalf("%s never held %q; it holds %q", path, what, b)
+			t.Fatalf("what was awaited in %s never came", dirs)
 		}
 		unix.Read(fd, buf)
 	}

@@ -23,7 +23,7 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := start(t, withArgs("--retention", "0s", "--gc-interval", "500ms", "--log-level", "info"), withListen("unix:"+filepath.Join(t.TempDir(), "s")))
+	s := start(t, withArgs("--retention", "1s", "--gc-interval", "250ms"), withListen("unix:"+filepath.Join(t.TempDir(), "s")))
 	script := func(i int) (string, string) {
 		switch i % 4 {
 		case 0:
@@ -71,7 +71,7 @@ func TestSoak(t *testing.T) {
 	runner := s.runner()
 	settled := func() (list []int) {
 		s.http.CloseIdleConnections()
-		time.Sleep(1500 * time.Millisecond) // old jobs are collected, idle connections closed
+		awaitEmpty(t, filepath.Join(s.state, "jobs")) // by then the connections are closed too
 		for _, pid := range []int{s.cmd.Process.Pid, runner} {
 			threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 			list = append(list, len(fds(pid, "")), len(threads))

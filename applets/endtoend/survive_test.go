@@ -67,18 +67,19 @@ func TestServerKilledAmongFiftyJobs(t *testing.T) {
 // awaitRecords waits until n of the jobs have an exit record.
 func awaitRecords(t *testing.T, s *server, jobs []result, n int) {
 	t.Helper()
-	end := time.Now().Add(patience)
-	for have := 0; have < n; {
-		have = 0
-		for _, j := range jobs {
-			if _, err := os.Stat(filepath.Join(s.jobDir(j.JobID), "exit.json")); err == nil {
+	var dirs []string
+	for _, j := range jobs {
+		dirs = append(dirs, s.jobDir(j.JobID))
+	}
+	awaitChange(t, func() bool {
+		have := 0
+		for _, dir := range dirs {
+			if _, err := os.Stat(filepath.Join(dir, "exit.json")); err == nil {
 				have++
 			}
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%d records of %d", have, n)
-		}
-	}
+		return have >= n
+	}, dirs...)
 }
 
 func TestRunnerKilledAmongFiftyJobs(t *testing.T) {
