@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 var modes = []string{"pty", "stdio"}
@@ -222,6 +222,34 @@ func TestRunnerKeepsToItself(t *testing.T) {
 	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", runner))
 	if strings.Contains(string(env), "HOME=") {
 		t.Errorf("the runner has the server's environment: %q", env)
+	}
+}
+
+// A job may reach the runner's socket, and is not listened to. The same words
+// from outside are answered.
+func TestRunnerDoesNotListenToJobs(t *testing.T) {
+	need(t, "python3")
+	home := t.TempDir()
+	s := start(t, withHome(home), withState(filepath.Join(home, "state")))
+	script := `import socket, glob, struct, json
+s = socket.socket(socket.AF_UNIX)
+s.connect(glob.glob("` + s.state + `/run/*.sock")[0])
+m = json.dumps({"seq": 1, "op": "hello"}).encode()
+try:
+    s.sendall(struct.pack(">I", len(m)) + m)
+    print("answer" if s.recv(4) else "closed")
+except OSError:
+    print("closed")
+`
+	file := write(t, filepath.Join(home, "ask.py"), script)
+	s.sh("true")
+	if out, err := exec.Command("python3", file).CombinedOutput(); err != nil || string(out) != "answer\n" {
+		t.Fatalf("from outside: %v %s", err, out)
+	}
+	for _, how := range []string{"python3 ask.py", "setsid python3 ask.py", "(setsid python3 ask.py > out &); until grep -q . out; do sleep 0.05; done; cat out"} {
+		if r := s.sh(how, m{"env": m{"PATH": "/usr/bin:/bin"}}); r.Output != "closed\n" {
+			t.Errorf("%s: %q", how, r.Output)
+		}
 	}
 }
 

@@ -85,6 +85,11 @@ func (s *server) accept() {
 			s.c.Log.Error("accept on the runner's socket", "err", err)
 			return
 		}
+		if err := admit(c); err != nil {
+			s.c.Log.Warn("connection refused", "why", err)
+			c.Close()
+			continue
+		}
 		sc := newServerConn(c)
 		s.met(sc)
 		go func() {
