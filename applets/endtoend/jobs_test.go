@@ -269,3 +269,56 @@ func TestEnvironmentOfJobs(t *testing.T) {
 		}
 	}
 }
+
+// Whoever waits for a job that is deleted hears that it has ended or that there
+// is none, and never anything else.
+func TestDeleteUnderWaiters(t *testing.T) {
+	s := start(t)
+	for i := range 10 {
+		mark := unique()
+		r := s.run("echo some output; trap '' INT TERM HUP; sleep "+mark, m{"mode": modes[i%2], "idle_flush_seconds": 0.05})
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				status, b, err := s.send(t.Context(), "POST", "/v1/jobs/"+r.JobID+"/wait", m{"offset": r.Offset, "timeout": 30})
+				if ended := status == 200 && strings.Contains(string(b), `"status":"terminated"`); err != nil || !ended && status != 404 {
+					t.Errorf("%v %d %s", err, status, b)
+				}
+			})
+			wg.Go(func() {
+				status, b, err := s.send(t.Context(), "DELETE", "/v1/jobs/"+r.JobID+"?force=true&grace_seconds=0.1", nil)
+				if err != nil || status != 200 && status != 404 {
+					t.Errorf("%v %d %s", err, status, b)
+				}
+			})
+		}
+		wg.Wait()
+		s.refuse("GET", "/v1/jobs/"+r.JobID, nil, 404, "job_not_found")
+		if left := withArg(mark); len(left) > 0 {
+			t.Errorf("processes left: %v", left)
+		}
+		if _, err := os.Stat(s.jobDir(r.JobID)); !os.IsNotExist(err) {
+			t.Errorf("the directory is left: %v", err)
+		}
+	}
+}
+
+// Processes that left the script's session are killed with the job.
+func TestTerminateReachesOtherSessions(t *testing.T) {
+	need(t, "setsid")
+	s := start(t)
+	for _, mode := range modes {
+		mark := unique()
+		r := s.run("setsid sh -c \"trap '' INT TERM HUP; setsid sleep "+mark+" & sleep "+mark+"\" & until [ $(pgrep -cf 'sleep "+mark+"') -ge 2 ]; do sleep 0.05; done; echo up; wait",
+			m{"mode": mode, "idle_flush_seconds": 0.05})
+		if r.Output != "up\n" || len(withArg(mark)) < 2 {
+			t.Fatalf("%s: %q, %v", mode, r.Output, withArg(mark))
+		}
+		if v := s.terminate(r.JobID, 0.2); v.Status != "terminated" {
+			t.Errorf("%s: %+v", mode, v)
+		}
+		if left := withArg(mark); len(left) > 0 {
+			t.Errorf("%s: left %v", mode, left)
+		}
+	}
+}

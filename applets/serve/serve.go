@@ -57,6 +57,9 @@ stops them. Jobs outlive the server: stop it, upgrade it, start it again.`, s)
 	if err := confine.SealDescriptors(); err != nil {
 		return c.Fail(err)
 	}
+	// Caught, so that a log whose reader has gone away is a failed write and not
+	// the end of the server (os/signal, SIGPIPE).
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the server at once

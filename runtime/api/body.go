@@ -79,6 +79,12 @@ func (s stallReader) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
+// clearWriteDeadline forgets the deadline of the connection's last answer: it may
+// be over, and a "100 Continue" may be the first thing written for this request.
+func clearWriteDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+}
+
 func setWriteDeadline(w http.ResponseWriter) {
 	// It fails only where there is no connection to write to.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeStall))

@@ -83,6 +83,7 @@ var routes = []route{
 // ServeHTTP answers every request with JSON.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
+	clearWriteDeadline(w)
 	rt, id, err := h.find(r)
 	defer func() {
 		if p := recover(); p != nil {

@@ -22,7 +22,7 @@ func (t *Table) Wait(ctx context.Context, id job.ID, w Window) (Result, error) {
 		return Result{}, err
 	}
 	if e == nil {
-		return t.page(s.job, w)
+		return t.page(ctx, s.job, w)
 	}
 	if w.Offset > s.size {
 		// Beyond what the runner told, but perhaps not beyond what is there.
@@ -43,14 +43,14 @@ func (t *Table) Wait(ctx context.Context, id job.ID, w Window) (Result, error) {
 			idle = min(left, w.IdleFlush-time.Since(s.grown))
 		}
 		if s.job.Status.Final() || there > int64(w.Limit) || idle <= 0 {
-			return t.page(s.job, w)
+			return t.page(ctx, s.job, w)
 		}
 		timer.Reset(idle)
 		select {
 		case <-s.changed:
 		case <-timer.C:
 		case <-t.stopping:
-			return t.page(s.job, w)
+			return t.page(ctx, s.job, w)
 		case <-ctx.Done():
 			return Result{}, ctx.Err()
 		}
@@ -97,15 +97,15 @@ func (t *Table) Tail(ctx context.Context, id job.ID, limit int) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
-	return t.read(s.job, func(f io.ReaderAt, size int64) (output.Page, error) {
+	return t.read(ctx, s.job, func(f io.ReaderAt, size int64) (output.Page, error) {
 		p, err := output.Tail(f, size, limit, s.job.Status.Final())
 		p.More = false
 		return p, err
 	})
 }
 
-func (t *Table) page(j job.Job, w Window) (Result, error) {
-	return t.read(j, func(f io.ReaderAt, size int64) (output.Page, error) {
+func (t *Table) page(ctx context.Context, j job.Job, w Window) (Result, error) {
+	return t.read(ctx, j, func(f io.ReaderAt, size int64) (output.Page, error) {
 		if w.Offset > size {
 			return output.Page{}, invalidOffset(w.Offset, size)
 		}
@@ -114,14 +114,17 @@ func (t *Table) page(j job.Job, w Window) (Result, error) {
 }
 
 // read opens a job's output and makes a Result of what get takes from it. A job
-// without a file, as one that has only just been created, has no output.
-func (t *Table) read(j job.Job, get func(f io.ReaderAt, size int64) (output.Page, error)) (Result, error) {
+// without a file has no output: it has only just been created, or the job was
+// deleted while somebody waited for it.
+func (t *Table) read(ctx context.Context, j job.Job, get func(f io.ReaderAt, size int64) (output.Page, error)) (Result, error) {
 	f, size, err := t.open(j.ID)
 	if err != nil {
 		return Result{}, err
 	}
 	if f != nil {
 		defer f.Close()
+	} else if _, _, err := t.find(ctx, j.ID); err != nil {
+		return Result{}, err
 	}
 	p, err := get(f, size)
 	if err != nil {
