@@ -349,3 +349,28 @@ func TestJobHasThreeDescriptors(t *testing.T) {
 		}
 	}
 }
+
+// What ends while no server is there is in the job table all the same: the
+// runner has runner-exit put it there. The exit record is taken away, so that
+// the next server cannot have it from that.
+func TestRunnerRecordsExitsForAnAbsentServer(t *testing.T) {
+	s := start(t)
+	g := s.gate("gate")
+	plain := s.run("read x < gate; exit 6", m{"timeout": 0})
+	killed := s.run("read x < gate; kill -9 $$", m{"timeout": 0, "mode": "stdio"})
+	runner := s.runner()
+	s.kill()
+	g.open(t, 2)
+	awaitDeath(t, runner) // it ends when the last exit is recorded
+	for _, r := range []result{plain, killed} {
+		if err := os.Remove(filepath.Join(s.jobDir(r.JobID), "exit.json")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.start()
+	for r, code := range map[*result]int{&plain: 6, &killed: 137} {
+		if v := s.view(r.JobID); v.Status != "exited" || v.code() != code || v.StartedAt == nil || v.EndedAt == nil {
+			t.Errorf("%+v, want exit %d", v, code)
+		}
+	}
+}
