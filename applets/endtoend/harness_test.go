@@ -77,6 +77,7 @@ type server struct {
 	env, args   []string
 	token       string
 	listen      string // unix:PATH, or a loopback port that the kernel picks
+	attr        *syscall.SysProcAttr
 	cmd         *exec.Cmd
 	log         *logBuffer
 	url         string
@@ -193,6 +194,7 @@ func (s *server) launch() {
 	s.cmd = exec.Command(s.bin, append([]string{"serve", "--listen", listen, "--state-dir", s.state}, s.args...)...)
 	s.cmd.Dir = s.home
 	s.cmd.Env = append([]string{"HOME=" + s.home, "LANG=C.UTF-8", "PATH=" + binDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, s.env...)
+	s.cmd.SysProcAttr = s.attr
 	s.log = &logBuffer{}
 	s.log.cond = sync.NewCond(&s.log.mu)
 	s.cmd.Stderr = s.log

@@ -65,6 +65,10 @@ const gcPercent = 40
 
 func serve(c *cmdline.Command, state, socket string) int {
 	debug.SetGCPercent(gcPercent)
+	unix.Umask(0o022) // the jobs'; what the runner itself makes has its modes set
+	if err := confine.Conceal(); err != nil {
+		return c.Fail(err)
+	}
 	log := slog.New(slog.NewTextHandler(c.Err, nil)).With("pid", os.Getpid())
 	f := os.NewFile(supervisor.ListenerFD, "runner socket")
 	l, err := net.FileListener(f)

@@ -57,6 +57,9 @@ stops them. Jobs outlive the server: stop it, upgrade it, start it again.`, s)
 	if err := confine.SealDescriptors(); err != nil {
 		return c.Fail(err)
 	}
+	if err := hideToken(&conf.Token); err != nil {
+		return c.Fail(err)
+	}
 	// Caught, so that a log whose reader has gone away is a failed write and not
 	// the end of the server (os/signal, SIGPIPE).
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
@@ -98,6 +101,8 @@ func logger(c *cmdline.Command, format, level string) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format %q is not text or json", format)
 }
 
+const tokenVariable = "SHELLCTL_AUTH_TOKEN"
+
 // complete takes from the environment what no flag gave.
 func complete(c *service.Config, token, tokenFile string) (err error) {
 	if c.Token, err = theToken(token, tokenFile); err != nil {
@@ -119,7 +124,7 @@ func complete(c *service.Config, token, tokenFile string) (err error) {
 func theToken(token, file string) (string, error) {
 	if file == "" {
 		if token == "" {
-			token = os.Getenv("SHELLCTL_AUTH_TOKEN")
+			token = os.Getenv(tokenVariable)
 		}
 		return token, nil
 	}
@@ -131,6 +136,17 @@ func theToken(token, file string) (string, error) {
 		return "", fmt.Errorf("token file %s is empty", file)
 	}
 	return token, nil
+}
+
+// hideToken keeps the token where no job can read it: in the memory of a process
+// that is closed to others, and nowhere else.
+func hideToken(token *string) error {
+	*token = strings.Clone(*token) // a flag's value is a part of the argument block
+	os.Unsetenv(tokenVariable)
+	if err := confine.Scrub(*token); err != nil {
+		return err
+	}
+	return confine.Conceal()
 }
 
 // home is the server's own: $HOME, else what the user database says.

@@ -114,3 +114,39 @@ func TestCommandAndExplain(t *testing.T) {
 		t.Error("no script, no error")
 	}
 }
+
+// What another job does to the paths after they were opened changes nothing.
+func TestGroundsAreInodes(t *testing.T) {
+	dir := t.TempDir()
+	home, cwd := filepath.Join(dir, "new", "home"), filepath.Join(dir, "cwd")
+	if err := os.Mkdir(cwd, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	g, err := openGrounds(home, cwd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.close()
+	for path, name := range map[string]string{home: g.homePath(), cwd: g.cwdPath()} {
+		was, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path, path+".moved"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("/etc", path); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := os.Stat(name); err != nil || !os.SameFile(was, now) {
+			t.Errorf("%s is another place now: %v", path, err)
+		}
+	}
+	for _, bad := range []string{filepath.Join(dir, "none"), filepath.Join(dir, "file")} {
+		os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)
+		var se *startError
+		if _, err := openGrounds(dir, bad); !errors.As(err, &se) || se.code != 111 {
+			t.Errorf("cwd %s: %v", bad, err)
+		}
+	}
+}

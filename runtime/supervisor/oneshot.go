@@ -68,9 +68,11 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 	if home == "" {
 		return 125, errors.New("HOME is not set")
 	}
-	if err := enter(home, cwd); err != nil {
+	g, err := openGrounds(home, cwd)
+	if err != nil {
 		return 125, err
 	}
+	defer g.close()
 	path, argv, err := command(dir)
 	if err != nil {
 		return 125, err
@@ -80,8 +82,7 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 		fmt.Fprintf(stderr, "shellctl-runner: warning: job %s runs without isolation: %s\n", id, confine.WhyNot(err))
 	}
 	tty := isTerminal(0)
-	spec := Spec{Dir: dir, Cwd: cwd, Home: home, Policy: policy}
-	rs, err := ruleset(spec, level, ttyPath(tty))
+	rs, err := ruleset(policy, level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: dir, TTY: ttyPath(tty)})
 	if err != nil {
 		return 125, err
 	}
@@ -95,7 +96,7 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)
-	pid, err := forkExec(rs, path, argv, &syscall.ProcAttr{Dir: cwd, Env: environ, Files: []uintptr{0, 1, 2}})
+	pid, err := forkExec(rs, path, argv, &syscall.ProcAttr{Dir: g.cwdPath(), Env: environ, Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		return 125, err
 	}

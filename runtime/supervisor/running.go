@@ -57,19 +57,21 @@ type owner struct {
 func start(spec Spec, o owner) (_ *running, err error) {
 	j := &running{spec: spec, log: o.log.With("job", spec.ID), pidfd: -1, done: o.ended,
 		gone: make(chan struct{}), drained: make(chan struct{}), drop: make(chan struct{})}
-	if err := enter(spec.Home, spec.Cwd); err != nil {
+	g, err := openGrounds(spec.Home, spec.Cwd)
+	if err != nil {
 		return nil, err
 	}
+	defer g.close()
 	path, argv, err := command(spec.Dir)
 	if err != nil {
 		return nil, err
 	}
-	attr := &syscall.ProcAttr{Dir: spec.Cwd, Env: decodeEnv(spec.Env), Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &j.pidfd}}
+	attr := &syscall.ProcAttr{Dir: g.cwdPath(), Env: decodeEnv(spec.Env), Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &j.pidfd}}
 	if err := j.open(attr, func(size int64) { o.grew(j, size) }); err != nil {
 		j.closeAll()
 		return nil, &startError{125, err}
 	}
-	rs, err := ruleset(spec, o.level, j.ttyName())
+	rs, err := ruleset(spec.Policy, o.level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: spec.Dir, TTY: j.ttyName()})
 	if err != nil {
 		j.closeAll()
 		return nil, &startError{125, err}
@@ -98,12 +100,11 @@ func start(spec Spec, o owner) (_ *running, err error) {
 }
 
 // ruleset makes the job's domain, nil where the policy or the kernel has none.
-func ruleset(spec Spec, level confine.Level, tty string) (*confine.Ruleset, error) {
-	if !spec.Policy.Enabled || level.ABI == 0 {
+func ruleset(policy confine.Policy, level confine.Level, at confine.Place) (*confine.Ruleset, error) {
+	if !policy.Enabled || level.ABI == 0 {
 		return nil, nil
 	}
-	return confine.NewRuleset(level, spec.Policy.Grants(confine.Place{
-		Home: spec.Home, Cwd: spec.Cwd, JobDir: spec.Dir, TTY: tty}))
+	return confine.NewRuleset(level, policy.Grants(at))
 }
 
 // open makes the job's files and the descriptors that become its 0, 1 and 2.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -49,24 +50,44 @@ func command(dir string) (path string, argv []string, err error) {
 	return shell, []string{"sh", path}, nil
 }
 
-// enter makes cwd certain before anything is opened for the job. Home is made
-// when it is missing.
-func enter(home, cwd string) error {
+// grounds are a job's HOME and working directory, opened. Rules are made from
+// the descriptors and the job is put into the very directory, so that what
+// another job does to the paths meanwhile gains nothing.
+type grounds struct{ home, cwd int }
+
+// openGrounds makes HOME when it is missing.
+func openGrounds(home, cwd string) (grounds, error) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
-		return &startError{125, fmt.Errorf("make HOME: %w", err)}
+		return grounds{}, &startError{125, fmt.Errorf("make HOME: %w", err)}
 	}
-	st, err := os.Stat(cwd)
-	switch {
-	case err != nil:
-		return &startError{111, fmt.Errorf("working directory: %w", err)}
-	case !st.IsDir():
-		return &startError{111, fmt.Errorf("working directory: %s is not a directory", cwd)}
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	h, err := unix.Open(home, flags, 0)
+	if err != nil {
+		return grounds{}, &startError{125, fmt.Errorf("open HOME %s: %w", home, err)}
 	}
-	if err := unix.Faccessat(unix.AT_FDCWD, cwd, unix.X_OK, unix.AT_EACCESS); err != nil {
-		return &startError{111, fmt.Errorf("working directory: enter %s: %w", cwd, err)}
+	c, err := unix.Open(cwd, flags, 0)
+	if err != nil {
+		unix.Close(h)
+		return grounds{}, &startError{111, fmt.Errorf("working directory %s: %w", cwd, err)}
 	}
-	return nil
+	g := grounds{h, c}
+	if err := unix.Faccessat(unix.AT_FDCWD, g.cwdPath(), unix.X_OK, unix.AT_EACCESS); err != nil {
+		g.close()
+		return grounds{}, &startError{111, fmt.Errorf("working directory %s: %w", cwd, err)}
+	}
+	return g, nil
 }
+
+func (g grounds) close() {
+	unix.Close(g.home)
+	unix.Close(g.cwd)
+}
+
+func (g grounds) homePath() string { return descriptorPath(g.home) }
+func (g grounds) cwdPath() string  { return descriptorPath(g.cwd) }
+
+// descriptorPath names what a descriptor is open on, whatever its path is by now.
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // forkExec starts a process inside the ruleset's domain; nil means no domain.
 //
