@@ -126,7 +126,7 @@ func TestTreeFollowsDescentSessionsAndMemory(t *testing.T) {
 	p := func(pid, ppid, sid int, start uint64, state byte) Process {
 		return Process{pid, ppid, pid, sid, state, start}
 	}
-	tree := NewTree(p(10, 1, 10, 100, 'S'))
+	tree := NewTree(p(10, 1, 10, 100, 'S'), nil)
 	pids := func(list []Process) (out []int) {
 		for _, p := range list {
 			out = append(out, p.PID)

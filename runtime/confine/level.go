@@ -5,6 +5,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const (
+	scopeAbstract = ll.ScopeAbstractUnixSocket
+	scopeSignal   = ll.ScopeSignal
+)
+
 // Level is what one Landlock ABI version lets a ruleset handle.
 type Level struct {
 	ABI    int    // 0: no Landlock
@@ -22,7 +27,7 @@ var steps = []Level{
 	{ABI: 2, FS: ll.AccessFSRefer},
 	{ABI: 3, FS: ll.AccessFSTruncate},
 	{ABI: 5, FS: ll.AccessFSIoctlDev},
-	{ABI: 6, Scoped: ll.ScopeAbstractUnixSocket | ll.ScopeSignal},
+	{ABI: 6, Scoped: scopeAbstract | scopeSignal},
 	{ABI: 9, FS: ll.AccessFSResolveUnix},
 }
 

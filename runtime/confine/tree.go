@@ -87,17 +87,19 @@ func parseStat(pid int, b []byte) (Process, bool) {
 }
 
 // Tree follows the processes that one session leader started, over several
-// looks at the process table: by descent, by session, and by having been seen
-// before. It is not safe for concurrent use.
+// looks at the process table: by their domain where the kernel can tell it, and
+// everywhere by descent, by session, and by having been seen before. It is not
+// safe for concurrent use.
 type Tree struct {
+	warden   *Warden
 	sessions map[int]uint64 // session to its leader's Start
 	known    map[int]uint64 // PID to Start
 }
 
 // NewTree begins with the session leader; only its PID and Start count, and
-// Start may be a bound from above.
-func NewTree(leader Process) *Tree {
-	return &Tree{sessions: map[int]uint64{leader.PID: leader.Start}, known: map[int]uint64{}}
+// Start may be a bound from above. The warden may be nil.
+func NewTree(leader Process, w *Warden) *Tree {
+	return &Tree{warden: w, sessions: map[int]uint64{leader.PID: leader.Start}, known: map[int]uint64{}}
 }
 
 // Look finds the tree's living members in a process table, and remembers them.
@@ -111,10 +113,11 @@ func (t *Tree) Look(all []Process) []Process {
 			delete(t.sessions, p.PID)
 		}
 	}
+	held := t.warden.held(all, os.Getpid())
 	var todo []Process
 	for _, p := range all {
 		_, session := t.sessions[p.Session]
-		if start, ok := t.known[p.PID]; session || (ok && start == p.Start) {
+		if start, ok := t.known[p.PID]; session || held[p.PID] || (ok && start == p.Start) {
 			todo = append(todo, p)
 		}
 	}
@@ -139,6 +142,24 @@ func (t *Tree) Look(all []Process) []Process {
 	return members
 }
 
+// Adopted lists the direct children that came to this process as their
+// subreaper, and those that its main thread forked; false when the kernel does
+// not tell (CONFIG_PROC_CHILDREN).
+func Adopted() ([]int, bool) {
+	self := strconv.Itoa(os.Getpid())
+	b, err := os.ReadFile("/proc/self/task/" + self + "/children")
+	if err != nil {
+		return nil, false
+	}
+	var pids []int
+	for _, f := range bytes.Fields(b) {
+		if pid, err := strconv.Atoi(string(f)); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, true
+}
+
 // killRounds bounds how often Kill looks again; each round kills all that it
 // sees, so that only a tree which forks faster than that survives it.
 const killRounds = 50
@@ -149,6 +170,7 @@ const killRounds = 50
 // reused in between is never hit.
 func (t *Tree) Kill(deadline time.Time) bool {
 	for range killRounds {
+		t.warden.KillAll()
 		all, err := Processes()
 		if err != nil {
 			return false

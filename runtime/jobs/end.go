@@ -2,9 +2,12 @@ package jobs
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"difyrt/runtime/job"
+	"difyrt/runtime/supervisor"
 )
 
 // endWithin bounds how long a terminated job may take beyond its grace until
@@ -13,14 +16,14 @@ const endWithin = 15 * time.Second
 
 // Terminate ends a job: interrupt, and when it is gone or the grace over, kill
 // what is left. It returns when the job has ended. A job that has ended before
-// stays as it is.
+// stays as it is; processes that it left in the background are killed.
 func (t *Table) Terminate(ctx context.Context, id job.ID, grace time.Duration) (View, error) {
 	s, e, err := t.find(ctx, id)
 	if err != nil {
 		return View{}, err
 	}
 	if e == nil || s.job.Status.Final() {
-		return t.view(s), nil
+		return t.view(s), t.sweepUp(ctx, id)
 	}
 	limit := time.NewTimer(grace + endWithin)
 	defer limit.Stop()
@@ -45,8 +48,18 @@ func (t *Table) Terminate(ctx context.Context, id job.ID, grace time.Duration) (
 	return t.view(s), nil
 }
 
-// Delete removes a job, its row and its directory. A live one is refused unless
-// force is set; then it is terminated first.
+// sweepUp kills what an ended job has left running.
+func (t *Table) sweepUp(ctx context.Context, id job.ID) error {
+	ctx, cancel := context.WithTimeout(ctx, endWithin)
+	defer cancel()
+	if err := t.fleet.Sweep(ctx, id); err != nil && !errors.Is(err, supervisor.ErrGone) {
+		return fmt.Errorf("end what job %s left running: %w", id, err)
+	}
+	return nil
+}
+
+// Delete removes a job, its row and its directory, and kills what it left
+// running. A live one is refused unless force is set; then it is terminated first.
 func (t *Table) Delete(ctx context.Context, id job.ID, force bool, grace time.Duration) error {
 	s, e, err := t.find(ctx, id)
 	if err != nil {
@@ -70,6 +83,9 @@ func (t *Table) Delete(ctx context.Context, id job.ID, force bool, grace time.Du
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+	if err := t.sweepUp(ctx, id); err != nil {
+		return err
 	}
 	n, err := t.remove(ctx, id)
 	if err == nil && n == 0 {

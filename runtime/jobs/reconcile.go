@@ -103,6 +103,9 @@ func (t *Table) Ended(d supervisor.Ended) {
 	if e := t.entry(d.ID); e != nil {
 		t.end(e, d.End(), d.Size)
 	}
+	if d.Left > 0 {
+		t.c.Log.Info("a job left processes running", "job", d.ID, "processes", d.Left)
+	}
 }
 
 // RunnerGone is called when a runner died with jobs.

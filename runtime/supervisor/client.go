@@ -161,6 +161,11 @@ func (c *client) terminate(ctx context.Context, id job.ID, grace time.Duration) 
 	return err
 }
 
+func (c *client) sweep(ctx context.Context, id job.ID) error {
+	_, err := c.call(ctx, request{Op: opSweep, Sweep: &sweepArgs{id}})
+	return err
+}
+
 func (c *client) retire(ctx context.Context) error {
 	_, err := c.call(ctx, request{Op: opRetire})
 	return err

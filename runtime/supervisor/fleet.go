@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,7 @@ type Fleet struct {
 	current *client // runs this build; nil when there is none
 	clients map[*client]bool
 	owner   map[job.ID]owned
+	left    map[job.ID]*client // ended jobs with processes that still run
 	closed  bool
 }
 
@@ -53,7 +55,7 @@ type owned struct {
 // gives the jobs that they hold. Only one server may do so: hold the state
 // directory's lock. Events may reach h before OpenFleet returns.
 func OpenFleet(ctx context.Context, stateDir string, log *slog.Logger, h Handler) (*Fleet, []Started, error) {
-	f := &Fleet{stateDir: stateDir, log: log, h: h, clients: map[*client]bool{}, owner: map[job.ID]owned{}}
+	f := &Fleet{stateDir: stateDir, log: log, h: h, clients: map[*client]bool{}, owner: map[job.ID]owned{}, left: map[job.ID]*client{}}
 	dir := filepath.Join(stateDir, runDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("make the runners' directory: %w", err)
@@ -91,10 +93,13 @@ func (f *Fleet) connect(ctx context.Context, path string) (*client, error) {
 		for _, st := range c.hello.Jobs {
 			f.owner[st.ID] = owned{c, st}
 		}
+		for _, id := range c.hello.Left {
+			f.left[id] = c
+		}
 		if c.hello.Exe == exeIdentity() && f.current == nil {
 			f.current = c
 		}
-		return events{grown: f.h.Grown, ended: f.ended, gone: f.gone}
+		return events{grown: f.h.Grown, ended: func(e Ended) { f.ended(c, e) }, gone: f.gone}
 	})
 	if err != nil {
 		return nil, err
@@ -112,9 +117,12 @@ func (f *Fleet) connect(ctx context.Context, path string) (*client, error) {
 	return c, nil
 }
 
-func (f *Fleet) ended(e Ended) {
+func (f *Fleet) ended(c *client, e Ended) {
 	f.mu.Lock()
 	delete(f.owner, e.ID)
+	if e.Left > 0 {
+		f.left[e.ID] = c
+	}
 	f.mu.Unlock()
 	f.h.Ended(e)
 }
@@ -132,6 +140,7 @@ func (f *Fleet) gone(c *client) {
 			delete(f.owner, id)
 		}
 	}
+	maps.DeleteFunc(f.left, func(_ job.ID, o *client) bool { return o == c })
 	closed := f.closed
 	f.mu.Unlock()
 	if closed {
@@ -221,6 +230,18 @@ func (f *Fleet) Terminate(ctx context.Context, id job.ID, grace time.Duration) e
 		return err
 	}
 	return c.terminate(ctx, id, grace)
+}
+
+// Sweep kills what an ended job has left running, if there is anything.
+func (f *Fleet) Sweep(ctx context.Context, id job.ID) error {
+	f.mu.Lock()
+	c := f.left[id]
+	delete(f.left, id)
+	f.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	return c.sweep(ctx, id)
 }
 
 // Close leaves the runners to themselves: their jobs go on.

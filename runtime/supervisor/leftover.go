@@ -21,7 +21,7 @@ func KillLeftover(dir string, st Started) {
 			return
 		}
 	}
-	confine.NewTree(leader).Kill(time.Now().Add(killWithin))
+	confine.NewTree(leader, nil).Kill(time.Now().Add(killWithin))
 }
 
 // findLeader looks for the session leader with this script on its command line.

@@ -63,6 +63,7 @@ type Hello struct {
 	Exe      string    `json:"exe"` // identity of the executable, see exeIdentity
 	ABI      int       `json:"abi"` // Landlock, 0 for none
 	Jobs     []Started `json:"jobs"`
+	Left     []job.ID  `json:"left,omitempty"` // ended jobs with processes that still run
 }
 
 const (
@@ -70,6 +71,7 @@ const (
 	opSpawn     = "spawn"
 	opInput     = "input"
 	opTerminate = "terminate"
+	opSweep     = "sweep"
 	opRetire    = "retire"
 )
 
@@ -84,12 +86,17 @@ type terminateArgs struct {
 	Grace time.Duration `json:"grace"` // nanoseconds
 }
 
+type sweepArgs struct {
+	ID job.ID `json:"id"`
+}
+
 type request struct {
 	Seq       uint64         `json:"seq"`
 	Op        string         `json:"op"`
 	Spawn     *Spec          `json:"spawn,omitempty"`
 	Input     *inputArgs     `json:"input,omitempty"`
 	Terminate *terminateArgs `json:"terminate,omitempty"`
+	Sweep     *sweepArgs     `json:"sweep,omitempty"`
 }
 
 // message is what the runner sends: a reply when Seq is not 0, an event else.

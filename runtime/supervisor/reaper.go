@@ -22,7 +22,8 @@ type reaper struct {
 	// be dead before fork returns here. It is only filled while a fork is under way.
 	early     map[int]earlyExit
 	childless bool
-	onEmpty   func() // called when the last child is gone
+	onEmpty   func()    // called when the last child is gone
+	onOrphan  func(int) // called for each reaped child that nobody waits for
 }
 
 type earlyExit struct {
@@ -30,8 +31,8 @@ type earlyExit struct {
 	ticket uint64
 }
 
-func newReaper(onEmpty func()) *reaper {
-	r := &reaper{waiting: map[int]func(unix.WaitStatus){}, early: map[int]earlyExit{}, childless: true, onEmpty: onEmpty}
+func newReaper(onEmpty func(), onOrphan func(int)) *reaper {
+	r := &reaper{waiting: map[int]func(unix.WaitStatus){}, early: map[int]earlyExit{}, childless: true, onEmpty: onEmpty, onOrphan: onOrphan}
 	r.forked = sync.NewCond(&r.mu)
 	return r
 }
@@ -115,6 +116,8 @@ func (r *reaper) reaped(pid int, ws unix.WaitStatus) {
 	r.mu.Unlock()
 	if ok {
 		exited(ws)
+	} else {
+		r.onOrphan(pid)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 const exit3 = unix.WaitStatus(3 << 8)
 
 func TestExitBeforeRegistration(t *testing.T) {
-	r := newReaper(func() {})
+	r := newReaper(func() {}, func(int) {})
 	got := make(chan unix.WaitStatus, 1)
 	pid, err := r.fork(func() (int, error) {
 		r.reaped(77, exit3) // the child is dead before fork returns
@@ -25,7 +25,7 @@ func TestExitBeforeRegistration(t *testing.T) {
 }
 
 func TestExitAfterRegistration(t *testing.T) {
-	r := newReaper(func() {})
+	r := newReaper(func() {}, func(int) {})
 	var got []unix.WaitStatus
 	r.fork(func() (int, error) { return 77, nil }, func(ws unix.WaitStatus) { got = append(got, ws) })
 	r.reaped(78, exit3) // somebody's orphan
@@ -39,7 +39,7 @@ func TestExitAfterRegistration(t *testing.T) {
 // An orphan's exit, seen while one fork was under way, is not taken for that of
 // a later child which got the same number.
 func TestReusedNumber(t *testing.T) {
-	r := newReaper(func() {})
+	r := newReaper(func() {}, func(int) {})
 	called := false
 	r.fork(func() (int, error) { // keeps early entries alive
 		r.reaped(77, exit3)
@@ -52,7 +52,7 @@ func TestReusedNumber(t *testing.T) {
 }
 
 func TestFailedForkLeavesNothing(t *testing.T) {
-	r := newReaper(func() {})
+	r := newReaper(func() {}, func(int) {})
 	_, err := r.fork(func() (int, error) {
 		r.reaped(77, exit3)
 		return 0, errors.New("no")

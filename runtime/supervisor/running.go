@@ -22,6 +22,7 @@ type running struct {
 	pid     int
 	pidfd   int
 	leader  confine.Process
+	warden  *confine.Warden // nil without a domain
 	started time.Time
 	out     *sink
 	errOut  *sink     // stdio only
@@ -32,7 +33,7 @@ type running struct {
 	drained  chan struct{} // closed when all its output is in the files
 	drop     chan struct{} // closed when output that cannot be written is to be dropped
 	dropOnce sync.Once
-	done     func(*running, Record)
+	owner    owner
 
 	mu         sync.Mutex
 	holds      int // what must come to its end before the job has: its process, its output, each termination
@@ -51,11 +52,14 @@ type owner struct {
 	started func(*running)
 	grew    func(*running, int64)
 	ended   func(*running, Record)
+	// leftBehind counts what a job left running, and keeps the job when there
+	// is something; otherwise the job is dismissed.
+	leftBehind func(*running) int
 }
 
 // start starts a job. On an error nothing of it is left but its files.
 func start(spec Spec, o owner) (_ *running, err error) {
-	j := &running{spec: spec, log: o.log.With("job", spec.ID), pidfd: -1, done: o.ended,
+	j := &running{spec: spec, log: o.log.With("job", spec.ID), pidfd: -1, owner: o,
 		gone: make(chan struct{}), drained: make(chan struct{}), drop: make(chan struct{})}
 	g, err := openGrounds(spec.Home, spec.Cwd)
 	if err != nil {
@@ -71,17 +75,14 @@ func start(spec Spec, o owner) (_ *running, err error) {
 		j.closeAll()
 		return nil, &startError{125, err}
 	}
-	rs, err := ruleset(spec.Policy, o.level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: spec.Dir, TTY: j.ttyName()})
+	j.warden, err = enterDomain(spec.Policy, o.level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: spec.Dir, TTY: j.ttyName()})
 	if err != nil {
 		j.closeAll()
-		return nil, &startError{125, err}
-	}
-	if rs != nil {
-		defer rs.Close()
+		return nil, err
 	}
 
 	j.holds, j.drains = 2, max(1, len(j.pipes))
-	j.pid, err = o.reap.fork(func() (int, error) { return forkExec(rs, path, argv, attr) }, j.exited)
+	j.pid, err = o.reap.fork(func() (int, error) { return forkExec(j.warden, path, argv, attr) }, j.exited)
 	if err != nil {
 		j.closeAll()
 		return nil, err
@@ -97,14 +98,6 @@ func start(spec Spec, o owner) (_ *running, err error) {
 		go j.drainPipe(p, []*sink{j.out, j.errOut}[i])
 	}
 	return j, nil
-}
-
-// ruleset makes the job's domain, nil where the policy or the kernel has none.
-func ruleset(policy confine.Policy, level confine.Level, at confine.Place) (*confine.Ruleset, error) {
-	if !policy.Enabled || level.ABI == 0 {
-		return nil, nil
-	}
-	return confine.NewRuleset(level, policy.Grants(at))
 }
 
 // open makes the job's files and the descriptors that become its 0, 1 and 2.
@@ -169,6 +162,7 @@ func (j *running) closeAll() {
 	for _, p := range j.pipes {
 		p.close()
 	}
+	j.dismiss()
 }
 
 // exited is told by the reaper, once.
@@ -244,11 +238,21 @@ func (j *running) finish() {
 		j.errOut.close()
 	}
 	unix.Close(j.pidfd)
+	if r.Left = j.owner.leftBehind(j); r.Left == 0 {
+		j.dismiss()
+	}
 	if err := writeRecord(j.spec.Dir, r); err != nil {
 		// The server still hears of it; only a server that is away now could miss it.
 		j.log.Error("exit record not written", "err", err)
 	}
-	j.done(j, r)
+	j.owner.ended(j, r)
+}
+
+// dismiss ends the warden's thread: nothing of the job is left to watch.
+func (j *running) dismiss() {
+	if j.warden != nil {
+		j.warden.Close()
+	}
 }
 
 func (j *running) lostStderr() error {

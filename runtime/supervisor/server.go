@@ -44,8 +44,9 @@ func Serve(ctx context.Context, c Config) error {
 	if err != nil {
 		c.Log.Warn("jobs run without Landlock", "why", confine.WhyNot(err))
 	}
-	s := &server{c: c, level: level, jobs: map[job.ID]*running{}, conns: map[*serverConn]bool{}, idle: make(chan struct{}, 1)}
-	s.reap = newReaper(s.checkIdle)
+	s := &server{c: c, pid: os.Getpid(), level: level, jobs: map[job.ID]*running{}, leaders: map[int]bool{},
+		book: book{map[job.ID]*running{}, map[int]job.ID{}}, conns: map[*serverConn]bool{}, idle: make(chan struct{}, 1)}
+	s.reap = newReaper(s.checkIdle, s.orphanReaped)
 	go s.reap.run()
 	go s.accept()
 	lonely := time.AfterFunc(firstContact, func() { s.met(nil); s.checkIdle() })
@@ -61,12 +62,15 @@ func Serve(ctx context.Context, c Config) error {
 
 type server struct {
 	c     Config
+	pid   int
 	level confine.Level
 	reap  *reaper
 	idle  chan struct{} // has one element when the runner has nothing left to do
 
 	mu      sync.Mutex
 	jobs    map[job.ID]*running
+	leaders map[int]bool // processes of the jobs
+	book    book
 	conns   map[*serverConn]bool
 	hadConn bool           // somebody was here, or nobody came in time
 	retired bool           // ends with its last job, connected or not
@@ -139,6 +143,12 @@ func (s *server) stop() {
 		j.terminate(stopGrace)
 	}
 	s.pending.Wait()
+	s.mu.Lock()
+	over := slices.Collect(maps.Keys(s.book.jobs))
+	s.mu.Unlock()
+	for _, id := range over {
+		s.sweep(id)
+	}
 }
 
 // talk serves one connection until it ends.
@@ -156,6 +166,7 @@ func (s *server) talk(c *serverConn) {
 			for _, j := range s.jobs {
 				h.Jobs = append(h.Jobs, j.startedAs())
 			}
+			h.Left = slices.Collect(maps.Keys(s.book.jobs))
 			c.subscribe()
 			c.send(message{Seq: r.Seq, Hello: &h})
 			s.mu.Unlock()
@@ -175,6 +186,11 @@ func (s *server) talk(c *serverConn) {
 				j.terminate(r.Terminate.Grace)
 			}
 			c.send(message{Seq: r.Seq, Error: toWire(err)})
+		case r.Op == opSweep && r.Sweep != nil:
+			go func() {
+				s.sweep(r.Sweep.ID)
+				c.send(message{Seq: r.Seq})
+			}()
 		case r.Op == opRetire:
 			s.mu.Lock()
 			s.retired = true
@@ -189,7 +205,7 @@ func (s *server) talk(c *serverConn) {
 
 func (s *server) spawn(spec Spec) (*Started, error) {
 	s.pending.Add(1)
-	j, err := start(spec, owner{reap: s.reap, level: s.level, log: s.c.Log, grew: s.grew, ended: s.ended, started: s.add})
+	j, err := start(spec, owner{reap: s.reap, level: s.level, log: s.c.Log, grew: s.grew, ended: s.ended, started: s.add, leftBehind: s.leftBehind})
 	if err != nil {
 		s.pending.Done()
 		return nil, err
@@ -202,6 +218,7 @@ func (s *server) add(j *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.jobs[j.spec.ID] = j
+	s.leaders[j.pid] = true
 }
 
 func (s *server) find(id job.ID) (*running, error) {
@@ -235,6 +252,7 @@ func (s *server) ended(j *running, r Record) {
 	defer s.pending.Done()
 	s.mu.Lock()
 	delete(s.jobs, j.spec.ID)
+	delete(s.leaders, j.pid)
 	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	told := false

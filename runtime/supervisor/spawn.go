@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -89,31 +88,34 @@ func (g grounds) cwdPath() string  { return descriptorPath(g.cwd) }
 // descriptorPath names what a descriptor is open on, whatever its path is by now.
 func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// forkExec starts a process inside the ruleset's domain; nil means no domain.
-//
-// The domain is entered by the thread that forks. It can never be left, so the
-// goroutine does not unlock, and the Go runtime ends the thread with it.
-func forkExec(rs *confine.Ruleset, path string, argv []string, attr *syscall.ProcAttr) (int, error) {
-	if rs == nil {
-		pid, err := syscall.ForkExec(path, argv, attr)
-		return pid, explain(err, path, argv)
+// forkExec starts a process from the warden's thread, and so inside its domain;
+// nil means no domain.
+func forkExec(w *confine.Warden, path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+	fork := func() { pid, err = syscall.ForkExec(path, argv, attr) }
+	if w == nil {
+		fork()
+	} else {
+		w.Do(fork)
 	}
-	type result struct {
-		pid int
-		err error
+	return pid, explain(err, path, argv)
+}
+
+// enterDomain makes the domain of a job's place, with a thread in it to fork
+// from; nil where the policy or the kernel has none.
+func enterDomain(policy confine.Policy, level confine.Level, at confine.Place) (*confine.Warden, error) {
+	if !policy.Enabled || level.ABI == 0 {
+		return nil, nil
 	}
-	done := make(chan result, 1)
-	go func() {
-		runtime.LockOSThread()
-		if err := rs.RestrictThread(); err != nil {
-			done <- result{err: &startError{125, fmt.Errorf("isolate the job: %w", err)}}
-			return
-		}
-		pid, err := syscall.ForkExec(path, argv, attr)
-		done <- result{pid, explain(err, path, argv)}
-	}()
-	r := <-done
-	return r.pid, r.err
+	rs, err := confine.NewRuleset(level, policy.Grants(at))
+	if err != nil {
+		return nil, &startError{125, fmt.Errorf("isolate the job: %w", err)}
+	}
+	defer rs.Close()
+	w, err := confine.NewWarden(level, rs)
+	if err != nil {
+		return nil, &startError{125, fmt.Errorf("isolate the job: %w", err)}
+	}
+	return w, nil
 }
 
 // explain puts an errno of fork or exec into words. The kernel blames the

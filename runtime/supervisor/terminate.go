@@ -32,7 +32,7 @@ func (j *running) terminate(grace time.Duration) {
 		defer j.release()
 		// The first look comes before the first signal: descent is only to be
 		// seen while the parents live.
-		tree := confine.NewTree(j.leader)
+		tree := confine.NewTree(j.leader, j.warden)
 		if all, err := confine.Processes(); err == nil {
 			tree.Look(all)
 		}

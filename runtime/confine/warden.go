@@ -1,0 +1,116 @@
+package confine
+
+import (
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Warden is a thread of this process inside a job's domain. The job is forked
+// from it, and as long as it lives it can tell the domain's processes from all
+// others, and end them: with signals scoped (ABI 6), a signal from inside the
+// domain reaches the domain and nothing else, and a process can no more leave
+// its domain than forge one. Descent and sessions, which a process can leave,
+// are not needed then.
+//
+// The thread can never go back. It is parked while nobody calls, and ended by
+// Close.
+type Warden struct {
+	mu     sync.Mutex  // held for each call
+	calls  chan func() // nil once it is closed
+	scoped bool
+}
+
+// NewWarden starts a thread and puts it into the ruleset's domain. The ruleset
+// may be closed afterwards.
+func NewWarden(l Level, rs *Ruleset) (*Warden, error) {
+	calls := make(chan func())
+	w := &Warden{calls: calls}
+	entered := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := rs.RestrictThread()
+		if err == nil && l.Scoped&scopeSignal != 0 {
+			// Asked, and not only taken from the table: before a signal goes out
+			// to all, the way out of the domain must be seen to be shut.
+			w.scoped = unix.Kill(1, 0) == unix.EPERM
+		}
+		entered <- err
+		if err != nil {
+			return
+		}
+		for f := range calls {
+			f()
+		}
+	}()
+	if err := <-entered; err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Do runs f on the thread, one at a time; after Close it does nothing.
+func (w *Warden) Do(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.calls == nil {
+		return
+	}
+	done := make(chan struct{})
+	w.calls <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
+}
+
+// Close ends the thread.
+func (w *Warden) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.calls != nil {
+		close(w.calls)
+		w.calls = nil
+	}
+}
+
+// Scoped reports whether the warden knows its domain's processes from others.
+func (w *Warden) Scoped() bool { return w != nil && w.scoped }
+
+// KillAll sends SIGKILL to every process of the domain in one step of the
+// kernel, so that none can fork out of it. It does nothing without a scope.
+func (w *Warden) KillAll() {
+	if w.Scoped() {
+		// The error says only that the last one looked at is not of the domain.
+		w.Do(func() { _ = unix.Kill(-1, unix.SIGKILL) })
+	}
+}
+
+// HoldsAny reports whether one of the processes belongs to the domain.
+func (w *Warden) HoldsAny(pids []int) (yes bool) {
+	w.Do(func() {
+		for _, pid := range pids {
+			if pid > 0 && unix.Kill(pid, 0) == nil {
+				yes = true
+			}
+		}
+	})
+	return yes
+}
+
+// held marks which processes belong to the domain.
+func (w *Warden) held(all []Process, self int) map[int]bool {
+	in := map[int]bool{}
+	if w.Scoped() {
+		w.Do(func() {
+			for _, p := range all {
+				// This process is always allowed to itself.
+				if p.PID != self && unix.Kill(p.PID, 0) == nil {
+					in[p.PID] = true
+				}
+			}
+		})
+	}
+	return in
+}
