@@ -22,9 +22,10 @@ type Warden struct {
 	scoped bool
 }
 
-// NewWarden starts a thread and puts it into the ruleset's domain. The ruleset
-// may be closed afterwards.
-func NewWarden(l Level, rs *Ruleset) (*Warden, error) {
+// NewWarden starts a thread, puts it into the ruleset's domain and has it run
+// first, which is to fork the job: a call of its own would cost another change
+// of threads. The ruleset may be closed afterwards.
+func NewWarden(l Level, rs *Ruleset, first func()) (*Warden, error) {
 	calls := make(chan func())
 	w := &Warden{calls: calls}
 	entered := make(chan error)
@@ -35,6 +36,9 @@ func NewWarden(l Level, rs *Ruleset) (*Warden, error) {
 			// Asked, and not only taken from the table: before a signal goes out
 			// to all, the way out of the domain must be seen to be shut.
 			w.scoped = unix.Kill(1, 0) == unix.EPERM
+		}
+		if err == nil {
+			first()
 		}
 		entered <- err
 		if err != nil {

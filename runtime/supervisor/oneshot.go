@@ -82,12 +82,12 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 		fmt.Fprintf(stderr, "shellctl-runner: warning: job %s runs without isolation: %s\n", id, confine.WhyNot(err))
 	}
 	tty := isTerminal(0)
-	w, err := enterDomain(policy, level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: dir, TTY: ttyPath(tty)})
+	rs, err := domain(policy, level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: dir, TTY: ttyPath(tty)})
 	if err != nil {
 		return 125, err
 	}
-	if w != nil {
-		defer w.Close()
+	if rs != nil {
+		defer rs.Close()
 	}
 	environ := confine.Environ(confine.EnvSpec{Server: os.Environ(), Request: env, Home: home, Cwd: cwd, PTY: tty})
 
@@ -96,9 +96,12 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)
-	pid, err := forkExec(w, path, argv, &syscall.ProcAttr{Dir: g.cwdPath(), Env: environ, Files: []uintptr{0, 1, 2}})
+	pid, w, err := forkExec(rs, level, path, argv, &syscall.ProcAttr{Dir: g.cwdPath(), Env: environ, Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		return 125, err
+	}
+	if w != nil {
+		w.Close()
 	}
 	go func() {
 		for s := range signals {

@@ -88,21 +88,9 @@ func (g grounds) cwdPath() string  { return descriptorPath(g.cwd) }
 // descriptorPath names what a descriptor is open on, whatever its path is by now.
 func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// forkExec starts a process from the warden's thread, and so inside its domain;
-// nil means no domain.
-func forkExec(w *confine.Warden, path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
-	fork := func() { pid, err = syscall.ForkExec(path, argv, attr) }
-	if w == nil {
-		fork()
-	} else {
-		w.Do(fork)
-	}
-	return pid, explain(err, path, argv)
-}
-
-// enterDomain makes the domain of a job's place, with a thread in it to fork
-// from; nil where the policy or the kernel has none.
-func enterDomain(policy confine.Policy, level confine.Level, at confine.Place) (*confine.Warden, error) {
+// domain makes the ruleset of a job's place, nil where the policy or the kernel
+// has none.
+func domain(policy confine.Policy, level confine.Level, at confine.Place) (*confine.Ruleset, error) {
 	if !policy.Enabled || level.ABI == 0 {
 		return nil, nil
 	}
@@ -110,12 +98,26 @@ func enterDomain(policy confine.Policy, level confine.Level, at confine.Place) (
 	if err != nil {
 		return nil, &startError{125, fmt.Errorf("isolate the job: %w", err)}
 	}
-	defer rs.Close()
-	w, err := confine.NewWarden(level, rs)
-	if err != nil {
-		return nil, &startError{125, fmt.Errorf("isolate the job: %w", err)}
+	return rs, nil
+}
+
+// forkExec starts a process in the ruleset's domain, with a warden beside it;
+// without a ruleset there is neither.
+func forkExec(rs *confine.Ruleset, level confine.Level, path string, argv []string, attr *syscall.ProcAttr) (pid int, w *confine.Warden, err error) {
+	fork := func() { pid, err = syscall.ForkExec(path, argv, attr) }
+	if rs == nil {
+		fork()
+		return pid, nil, explain(err, path, argv)
 	}
-	return w, nil
+	w, werr := confine.NewWarden(level, rs, fork)
+	if werr != nil {
+		return 0, nil, &startError{125, fmt.Errorf("isolate the job: %w", werr)}
+	}
+	if err != nil {
+		w.Close()
+		return 0, nil, explain(err, path, argv)
+	}
+	return pid, w, nil
 }
 
 // explain puts an errno of fork or exec into words. The kernel blames the
