@@ -79,6 +79,8 @@ Environment:
   SHELLCTL_LANDLOCK_RW_PATHS      comma list of more read-write directories
   SHELLCTL_LANDLOCK_RO_PATHS      comma list in place of the read-only directories
   SHELLCTL_LANDLOCK_RW_DEV_PATHS  comma list in place of the device files
+  SHELLCTL_SECCOMP                false runs jobs without the system call filter (default true)
+  SHELLCTL_SECCOMP_IO_URING       true lets jobs use io_uring (default false)
   SHELLCTL_SNAPSHOT_TIMEOUT       deadline of one snapshot operation (default 45s)
 
 Examples:

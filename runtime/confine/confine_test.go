@@ -55,10 +55,12 @@ func TestPolicyFromEnv(t *testing.T) {
 		want Policy
 		bad  string
 	}{
-		{nil, Policy{true, nil, defaultRO, defaultDev}, ""},
-		{map[string]string{EnvIsolation: " "}, Policy{true, nil, defaultRO, defaultDev}, ""},
+		{nil, Policy{Enabled: true, Seccomp: true, RO: defaultRO, Dev: defaultDev}, ""},
+		{map[string]string{EnvIsolation: " "}, Policy{Enabled: true, Seccomp: true, RO: defaultRO, Dev: defaultDev}, ""},
 		{map[string]string{EnvIsolation: "FALSE", EnvRW: "/a, /b,,", EnvRO: "", EnvDev: "/dev/full"},
-			Policy{false, []string{"/a", "/b"}, nil, []string{"/dev/full"}}, ""},
+			Policy{Seccomp: true, RW: []string{"/a", "/b"}, Dev: []string{"/dev/full"}}, ""},
+		{map[string]string{EnvSeccomp: "0", EnvIOURing: "true"}, Policy{Enabled: true, IOURing: true, RO: defaultRO, Dev: defaultDev}, ""},
+		{map[string]string{EnvSeccomp: "of"}, Policy{}, EnvSeccomp},
 		{map[string]string{EnvIsolation: "flase"}, Policy{}, EnvIsolation},
 		{map[string]string{EnvRW: "/a,b"}, Policy{}, EnvRW},
 	} {

@@ -14,6 +14,8 @@ const (
 	EnvRW        = "SHELLCTL_LANDLOCK_RW_PATHS"
 	EnvRO        = "SHELLCTL_LANDLOCK_RO_PATHS"
 	EnvDev       = "SHELLCTL_LANDLOCK_RW_DEV_PATHS"
+	EnvSeccomp   = "SHELLCTL_SECCOMP"          // false: no system call filter
+	EnvIOURing   = "SHELLCTL_SECCOMP_IO_URING" // true: io_uring is allowed
 )
 
 var (
@@ -26,7 +28,9 @@ var (
 // directory and terminal. It travels from the server to the runner with each
 // job, so its JSON form may only grow.
 type Policy struct {
-	Enabled bool     `json:"enabled"`
+	Enabled bool     `json:"enabled"` // Landlock
+	Seccomp bool     `json:"seccomp,omitempty"`
+	IOURing bool     `json:"io_uring,omitempty"`
 	RW      []string `json:"rw,omitempty"`
 	RO      []string `json:"ro,omitempty"`
 	Dev     []string `json:"dev,omitempty"`
@@ -36,13 +40,17 @@ type Policy struct {
 // that it does not understand is an error: a typing mistake must not open jobs
 // up in silence.
 func PolicyFromEnv(lookup func(string) (string, bool)) (Policy, error) {
-	p := Policy{Enabled: true}
-	if v, ok := lookup(EnvIsolation); ok && strings.TrimSpace(v) != "" {
-		on, err := strconv.ParseBool(strings.ToLower(strings.TrimSpace(v)))
-		if err != nil {
-			return p, fmt.Errorf("%s is %q: use true or false", EnvIsolation, v)
+	p := Policy{Enabled: true, Seccomp: true}
+	for name, to := range map[string]*bool{EnvIsolation: &p.Enabled, EnvSeccomp: &p.Seccomp, EnvIOURing: &p.IOURing} {
+		v, _ := lookup(name)
+		if v = strings.ToLower(strings.TrimSpace(v)); v == "" {
+			continue
 		}
-		p.Enabled = on
+		on, err := strconv.ParseBool(v)
+		if err != nil {
+			return p, fmt.Errorf("%s is %q: use true or false", name, v)
+		}
+		*to = on
 	}
 	for _, l := range []struct {
 		name string

@@ -107,12 +107,9 @@ func unreachable(err error) bool {
 		errors.Is(err, unix.EACCES) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENAMETOOLONG)
 }
 
-// RestrictThread sets no_new_privs and puts the calling thread into the
-// ruleset's domain, for good. See the package comment for which thread that may be.
-func (r *Ruleset) RestrictThread() error {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("set no_new_privs: %w", err)
-	}
+// enter puts the calling thread into the ruleset's domain, for good.
+// no_new_privs must be set.
+func (r *Ruleset) enter() error {
 	if err := ll.LandlockRestrictSelf(r.fd, 0); err != nil {
 		return fmt.Errorf("enter Landlock domain: %w", err)
 	}

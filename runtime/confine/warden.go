@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"fmt"
 	"runtime"
 	"sync"
 
@@ -22,17 +23,18 @@ type Warden struct {
 	scoped bool
 }
 
-// NewWarden starts a thread, puts it into the ruleset's domain and has it run
-// first, which is to fork the job: a call of its own would cost another change
-// of threads. The ruleset may be closed afterwards.
-func NewWarden(l Level, rs *Ruleset, first func()) (*Warden, error) {
+// NewWarden starts a thread, puts it into the ruleset's domain and under the
+// filter, either of which may be nil, and has it run first, which is to fork the
+// job: a call of its own would cost another change of threads. The ruleset may be
+// closed afterwards.
+func NewWarden(l Level, rs *Ruleset, f Filter, first func()) (*Warden, error) {
 	calls := make(chan func())
 	w := &Warden{calls: calls}
 	entered := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := rs.RestrictThread()
-		if err == nil && l.Scoped&scopeSignal != 0 {
+		err := restrict(rs, f)
+		if err == nil && rs != nil && l.Scoped&scopeSignal != 0 {
 			// Asked, and not only taken from the table: before a signal goes out
 			// to all, the way out of the domain must be seen to be shut.
 			w.scoped = unix.Kill(1, 0) == unix.EPERM
@@ -52,6 +54,21 @@ func NewWarden(l Level, rs *Ruleset, first func()) (*Warden, error) {
 		return nil, err
 	}
 	return w, nil
+}
+
+func restrict(rs *Ruleset, f Filter) error {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	if rs != nil {
+		if err := rs.enter(); err != nil {
+			return err
+		}
+	}
+	if f != nil {
+		return f.enter()
+	}
+	return nil
 }
 
 // Do runs f on the thread, one at a time; after Close it does nothing.

@@ -82,13 +82,11 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 		fmt.Fprintf(stderr, "shellctl-runner: warning: job %s runs without isolation: %s\n", id, confine.WhyNot(err))
 	}
 	tty := isTerminal(0)
-	rs, err := domain(policy, level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: dir, TTY: ttyPath(tty)})
+	d, err := newDomain(policy, level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: dir, TTY: ttyPath(tty)})
 	if err != nil {
 		return 125, err
 	}
-	if rs != nil {
-		defer rs.Close()
-	}
+	defer d.close()
 	environ := confine.Environ(confine.EnvSpec{Server: os.Environ(), Request: env, Home: home, Cwd: cwd, PTY: tty})
 
 	// The terminal's signals reach the job by themselves; we outlive them to
@@ -96,7 +94,7 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)
-	pid, w, err := forkExec(rs, level, path, argv, &syscall.ProcAttr{Dir: g.cwdPath(), Env: environ, Files: []uintptr{0, 1, 2}})
+	pid, w, err := d.forkExec(path, argv, &syscall.ProcAttr{Dir: g.cwdPath(), Env: environ, Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		return 125, err
 	}

@@ -75,18 +75,16 @@ func start(spec Spec, o owner) (_ *running, err error) {
 		j.closeAll()
 		return nil, &startError{125, err}
 	}
-	rs, err := domain(spec.Policy, o.level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: spec.Dir, TTY: j.ttyName()})
+	d, err := newDomain(spec.Policy, o.level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: spec.Dir, TTY: j.ttyName()})
 	if err != nil {
 		j.closeAll()
 		return nil, err
 	}
-	if rs != nil {
-		defer rs.Close()
-	}
+	defer d.close()
 
 	j.holds, j.drains = 2, max(1, len(j.pipes))
 	j.pid, err = o.reap.fork(func() (pid int, err error) {
-		pid, j.warden, err = forkExec(rs, o.level, path, argv, attr)
+		pid, j.warden, err = d.forkExec(path, argv, attr)
 		return pid, err
 	}, j.exited)
 	if err != nil {

@@ -88,28 +88,42 @@ func (g grounds) cwdPath() string  { return descriptorPath(g.cwd) }
 // descriptorPath names what a descriptor is open on, whatever its path is by now.
 func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// domain makes the ruleset of a job's place, nil where the policy or the kernel
-// has none.
-func domain(policy confine.Policy, level confine.Level, at confine.Place) (*confine.Ruleset, error) {
-	if !policy.Enabled || level.ABI == 0 {
-		return nil, nil
-	}
-	rs, err := confine.NewRuleset(level, policy.Grants(at))
-	if err != nil {
-		return nil, &startError{125, fmt.Errorf("isolate the job: %w", err)}
-	}
-	return rs, nil
+// domain is what a job is started in; each part is nil where the policy or the
+// kernel has none of it.
+type domain struct {
+	level confine.Level
+	rules *confine.Ruleset
+	calls confine.Filter
 }
 
-// forkExec starts a process in the ruleset's domain, with a warden beside it;
-// without a ruleset there is neither.
-func forkExec(rs *confine.Ruleset, level confine.Level, path string, argv []string, attr *syscall.ProcAttr) (pid int, w *confine.Warden, err error) {
+func newDomain(policy confine.Policy, level confine.Level, at confine.Place) (d domain, err error) {
+	d.level = level
+	if policy.Enabled && level.ABI > 0 {
+		if d.rules, err = confine.NewRuleset(level, policy.Grants(at)); err != nil {
+			return d, &startError{125, fmt.Errorf("isolate the job: %w", err)}
+		}
+	}
+	if policy.Seccomp {
+		d.calls = confine.NewFilter(policy.IOURing)
+	}
+	return d, nil
+}
+
+func (d domain) close() {
+	if d.rules != nil {
+		d.rules.Close()
+	}
+}
+
+// forkExec starts a process in the domain, with a warden beside it; where there
+// is no domain there is no warden.
+func (d domain) forkExec(path string, argv []string, attr *syscall.ProcAttr) (pid int, w *confine.Warden, err error) {
 	fork := func() { pid, err = syscall.ForkExec(path, argv, attr) }
-	if rs == nil {
+	if d.rules == nil && d.calls == nil {
 		fork()
 		return pid, nil, explain(err, path, argv)
 	}
-	w, werr := confine.NewWarden(level, rs, fork)
+	w, werr := confine.NewWarden(d.level, d.rules, d.calls, fork)
 	if werr != nil {
 		return 0, nil, &startError{125, fmt.Errorf("isolate the job: %w", werr)}
 	}
