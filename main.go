@@ -11,6 +11,7 @@ import (
 
 	"difyrt/applets/cli"
 	"difyrt/applets/cmdline"
+	"difyrt/applets/doctor"
 	"difyrt/applets/install"
 	"difyrt/applets/runner"
 	"difyrt/applets/runnerexit"
@@ -37,6 +38,7 @@ func applets() []applet {
 		{"runner-exit", "shellctl-runner-exit", "records a job's exit in the job table", runnerexit.Main},
 		{"runner", "shellctl-runner", "starts and keeps jobs; serve calls it by itself", runner.Main},
 		{"cli", "dify-agent", "the command line of agents inside a job", cli.Main},
+		{"doctor", "", "tells what isolates jobs on this machine", doctor.Main},
 		{"install", "", "makes the links of the command names in a directory", installMain},
 	}
 }

@@ -76,6 +76,7 @@ const help = `
 Environment:
   SHELLCTL_AUTH_TOKEN             the token, when no flag gives one
   SHELLCTL_ENABLE_PATH_ISOLATION  false runs jobs without Landlock (default true)
+  SHELLCTL_ISOLATION              strict refuses jobs where there is no Landlock (default best-effort)
   SHELLCTL_LANDLOCK_RW_PATHS      comma list of more read-write directories
   SHELLCTL_LANDLOCK_RO_PATHS      comma list in place of the read-only directories
   SHELLCTL_LANDLOCK_RW_DEV_PATHS  comma list in place of the device files
@@ -110,11 +111,8 @@ func complete(c *service.Config, token, tokenFile string) (err error) {
 	if c.Token, err = theToken(token, tokenFile); err != nil {
 		return err
 	}
-	if c.Home, err = home(); err != nil {
+	if c.Home, c.StateDir, err = Places(c.StateDir); err != nil {
 		return err
-	}
-	if c.StateDir == "" {
-		c.StateDir = stateDir(c.Home)
 	}
 	if err := checkSnapshotTimeout(); err != nil {
 		return err
@@ -140,19 +138,32 @@ func theToken(token, file string) (string, error) {
 	return token, nil
 }
 
+// Places gives the server's home and its state directory, which is the one asked
+// for or else the default.
+func Places(asked string) (home, state string, err error) {
+	if home, err = ownHome(); err != nil {
+		return "", "", err
+	}
+	if asked == "" {
+		asked = stateDir(home)
+	}
+	state, err = filepath.Abs(asked)
+	return home, state, err
+}
+
 // hideToken keeps the token where no job can read it: in the memory of a process
 // that is closed to others, and nowhere else.
 func hideToken(token *string) error {
 	*token = strings.Clone(*token) // a flag's value is a part of the argument block
 	os.Unsetenv(tokenVariable)
-	if err := confine.Scrub(*token); err != nil {
+	if err := confine.Scrub(tokenVariable, "--token", "-token"); err != nil {
 		return err
 	}
 	return confine.Conceal()
 }
 
-// home is the server's own: $HOME, else what the user database says.
-func home() (string, error) {
+// ownHome is the server's: $HOME, else what the user database says.
+func ownHome() (string, error) {
 	h := os.Getenv("HOME")
 	if h == "" {
 		u, err := user.Current()

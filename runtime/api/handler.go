@@ -37,18 +37,20 @@ type Config struct {
 	Token string // empty: no authentication
 	Jobs  Jobs
 	Log   *slog.Logger
+	Info  func() any // body of GET /v1/info
 }
 
 type handler struct {
 	jobs  Jobs
 	log   *slog.Logger
+	info  func() any
 	token *[sha256.Size]byte // digest; nil: no authentication
 	big   chan struct{}      // turns for large bodies
 }
 
 // NewHandler makes the handler of all routes.
 func NewHandler(c Config) http.Handler {
-	h := &handler{jobs: c.Jobs, log: c.Log, big: make(chan struct{}, bigAtOnce)}
+	h := &handler{jobs: c.Jobs, log: c.Log, info: c.Info, big: make(chan struct{}, bigAtOnce)}
 	if c.Token != "" {
 		d := sha256.Sum256([]byte(c.Token))
 		h.token = &d
@@ -68,6 +70,7 @@ type route struct {
 // could be taken for.
 var routes = []route{
 	{"GET", "/healthz", true, (*handler).health},
+	{"GET", "/v1/info", false, (*handler).about},
 	{"POST", "/v1/jobs/run", false, (*handler).run},
 	{"GET", "/v1/jobs", false, (*handler).list},
 	{"GET", "/v1/jobs/{id}", false, (*handler).get},

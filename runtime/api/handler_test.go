@@ -121,6 +121,7 @@ func TestRoutesAndBodies(t *testing.T) {
 	id := "/v1/jobs/" + string(known)
 	for _, c := range []struct{ method, path, body, call, want string }{
 		{"GET", "/healthz", "", "", `{"status":"ok"}`},
+		{"GET", "/v1/info", "", "", `{"a":1}`},
 		{"POST", "/v1/jobs/run", `{"script":"x"}`, "run", result},
 		{"POST", id + "/wait", `{}`, "wait 0123456789abcdef", result},
 		{"POST", id + "/input", `{"text":"a\n\u0003"}`, `input 0123456789abcdef "a\n\x03"`, result},
@@ -140,7 +141,7 @@ func TestRoutesAndBodies(t *testing.T) {
 		{"DELETE", id + "?force=yes&grace_seconds=x", "", "delete 0123456789abcdef false 10s", ""},
 	} {
 		f := &fake{}
-		w := ask(NewHandler(Config{Jobs: f, Log: quiet()}), c.method, c.path, c.body)
+		w := ask(NewHandler(Config{Jobs: f, Log: quiet(), Info: func() any { return map[string]int{"a": 1} }}), c.method, c.path, c.body)
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || c.want != "" && got != c.want {
 			t.Errorf("%s %s: %d %s, want %s", c.method, c.path, w.Code, got, c.want)
 		}

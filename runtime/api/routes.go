@@ -14,6 +14,10 @@ func (h *handler) health(http.ResponseWriter, *http.Request, job.ID) (any, error
 	return healthBody{"ok"}, nil
 }
 
+func (h *handler) about(http.ResponseWriter, *http.Request, job.ID) (any, error) {
+	return h.info(), nil
+}
+
 // notYet answers for routes that a client knows and this version lacks.
 func (h *handler) notYet(http.ResponseWriter, *http.Request, job.ID) (any, error) {
 	return nil, job.Errorf(codeNotImplemented, "this version of the runtime has no snapshots yet")

@@ -20,14 +20,11 @@ func Conceal() error {
 	return nil
 }
 
-// Scrub overwrites every occurrence of a secret in the memory that
-// /proc/PID/cmdline and /proc/PID/environ show. It must come before Conceal,
-// which closes /proc/self/mem as well, and the caller's copy of the secret must
-// not be a part of os.Args, which is that very memory.
-func Scrub(secret string) error {
-	if secret == "" {
-		return nil
-	}
+// Scrub covers values in the memory that /proc/PID/cmdline and /proc/PID/environ
+// show: what stands behind NAME= and, in an argument of its own, behind NAME. It
+// must come before Conceal, which closes /proc/self/mem as well, and the caller's
+// copy of a value must not be a part of os.Args, which is that very memory.
+func Scrub(names ...string) error {
 	start, end, err := argumentBlock()
 	if err != nil {
 		return fmt.Errorf("scrub the arguments: %w", err)
@@ -41,18 +38,30 @@ func Scrub(secret string) error {
 	if _, err := mem.ReadAt(block, start); err != nil {
 		return fmt.Errorf("scrub the arguments: %w", err)
 	}
-	cover := bytes.Repeat([]byte{'*'}, len(secret))
-	for at := 0; ; {
-		i := bytes.Index(block[at:], []byte(secret))
-		if i < 0 {
-			return nil
-		}
-		at += i
-		if _, err := mem.WriteAt(cover, start+int64(at)); err != nil {
+	for _, v := range values(block, names) {
+		cover := bytes.Repeat([]byte{'*'}, v[1]-v[0])
+		if _, err := mem.WriteAt(cover, start+int64(v[0])); err != nil {
 			return fmt.Errorf("scrub the arguments: %w", err)
 		}
-		at += len(secret)
 	}
+	return nil
+}
+
+// values finds the named values among strings that each end with a NUL, as
+// pairs of where they begin and end.
+func values(block []byte, names []string) (found [][2]int) {
+	at, before := 0, ""
+	for entry := range bytes.SplitSeq(block, []byte{0}) {
+		for _, n := range names {
+			if before == n {
+				found = append(found, [2]int{at, at + len(entry)})
+			} else if bytes.HasPrefix(entry, []byte(n+"=")) {
+				found = append(found, [2]int{at + len(n) + 1, at + len(entry)})
+			}
+		}
+		at, before = at+len(entry)+1, string(entry)
+	}
+	return found
 }
 
 // argumentBlock gives where the arguments begin and the environment ends, which

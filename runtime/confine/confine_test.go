@@ -61,6 +61,9 @@ func TestPolicyFromEnv(t *testing.T) {
 			Policy{Seccomp: true, RW: []string{"/a", "/b"}, Dev: []string{"/dev/full"}}, ""},
 		{map[string]string{EnvSeccomp: "0", EnvIOURing: "true"}, Policy{Enabled: true, IOURing: true, RO: defaultRO, Dev: defaultDev}, ""},
 		{map[string]string{EnvSeccomp: "of"}, Policy{}, EnvSeccomp},
+		{map[string]string{EnvMode: "Strict", EnvRO: "", EnvDev: ""}, Policy{Enabled: true, Seccomp: true, Strict: true}, ""},
+		{map[string]string{EnvMode: "strict", EnvIsolation: "false"}, Policy{}, EnvMode},
+		{map[string]string{EnvMode: "strickt"}, Policy{}, EnvMode},
 		{map[string]string{EnvIsolation: "flase"}, Policy{}, EnvIsolation},
 		{map[string]string{EnvRW: "/a,b"}, Policy{}, EnvRW},
 	} {
@@ -169,5 +172,17 @@ func TestRulesetLeavesOutWhatIsMissing(t *testing.T) {
 	}
 	if _, err := NewRuleset(level, []Grant{{dir + "/none", ReadWrite, true}}); err == nil {
 		t.Error("a missing path that must be there was left out")
+	}
+}
+
+func TestValuesInTheArgumentBlock(t *testing.T) {
+	block := "difyrt\x00serve\x00--token\x00t\x00--state-dir\x00/tmp/t\x00-token=tt\x00--tokens\x00no\x00HOME=/t\x00TOKEN=\x00TOKEN=v w\x00XTOKEN=no\x00--token"
+	want := []string{"t", "tt", "", "v w"}
+	var got []string
+	for _, v := range values([]byte(block), []string{"--token", "-token", "TOKEN"}) {
+		got = append(got, block[v[0]:v[1]])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -31,6 +31,27 @@ var steps = []Level{
 	{ABI: 9, FS: ll.AccessFSResolveUnix},
 }
 
+// names of the rights and scopes, as the kernel's documentation has them.
+var (
+	fsNames = []string{"execute", "write_file", "read_file", "read_dir", "remove_dir", "remove_file", "make_char", "make_dir",
+		"make_reg", "make_sock", "make_fifo", "make_block", "make_sym", "refer", "truncate", "ioctl_dev", "resolve_unix"}
+	scopeNames = []string{"scope_abstract_unix_socket", "scope_signal"}
+)
+
+// Names lists what the level handles.
+func (l Level) Names() []string {
+	return append(named(l.FS, fsNames), named(l.Scoped, scopeNames)...)
+}
+
+func named(bits uint64, names []string) (list []string) {
+	for i, n := range names {
+		if bits&(1<<i) != 0 {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
 // LevelAt gives everything that a kernel with this ABI version can handle.
 // Versions beyond the table are as good as its last row.
 func LevelAt(abi int) Level {

@@ -14,6 +14,7 @@ const (
 	EnvRW        = "SHELLCTL_LANDLOCK_RW_PATHS"
 	EnvRO        = "SHELLCTL_LANDLOCK_RO_PATHS"
 	EnvDev       = "SHELLCTL_LANDLOCK_RW_DEV_PATHS"
+	EnvMode      = "SHELLCTL_ISOLATION"        // strict or best-effort
 	EnvSeccomp   = "SHELLCTL_SECCOMP"          // false: no system call filter
 	EnvIOURing   = "SHELLCTL_SECCOMP_IO_URING" // true: io_uring is allowed
 )
@@ -28,13 +29,26 @@ var (
 // directory and terminal. It travels from the server to the runner with each
 // job, so its JSON form may only grow.
 type Policy struct {
-	Enabled bool     `json:"enabled"` // Landlock
-	Seccomp bool     `json:"seccomp,omitempty"`
-	IOURing bool     `json:"io_uring,omitempty"`
-	RW      []string `json:"rw,omitempty"`
-	RO      []string `json:"ro,omitempty"`
-	Dev     []string `json:"dev,omitempty"`
+	Enabled bool `json:"enabled"` // Landlock
+	Seccomp bool `json:"seccomp,omitempty"`
+	IOURing bool `json:"io_uring,omitempty"`
+	// Strict: a job is refused when its files cannot be kept apart. Otherwise it
+	// runs with what the kernel has.
+	Strict bool     `json:"strict,omitempty"`
+	RW     []string `json:"rw,omitempty"`
+	RO     []string `json:"ro,omitempty"`
+	Dev    []string `json:"dev,omitempty"`
 }
+
+// Mode names the choice of Strict as EnvMode has it.
+func (p Policy) Mode() string {
+	if p.Strict {
+		return modeStrict
+	}
+	return modeBestEffort
+}
+
+const modeStrict, modeBestEffort = "strict", "best-effort"
 
 // PolicyFromEnv reads the policy from a lookup such as os.LookupEnv. A value
 // that it does not understand is an error: a typing mistake must not open jobs
@@ -51,6 +65,16 @@ func PolicyFromEnv(lookup func(string) (string, bool)) (Policy, error) {
 			return p, fmt.Errorf("%s is %q: use true or false", name, v)
 		}
 		*to = on
+	}
+	switch v, _ := lookup(EnvMode); strings.ToLower(strings.TrimSpace(v)) {
+	case "", modeBestEffort:
+	case modeStrict:
+		p.Strict = true
+		if !p.Enabled {
+			return p, fmt.Errorf("%s=%s contradicts %s=false", EnvMode, modeStrict, EnvIsolation)
+		}
+	default:
+		return p, fmt.Errorf("%s is %q: use %s or %s", EnvMode, v, modeStrict, modeBestEffort)
 	}
 	for _, l := range []struct {
 		name string

@@ -15,6 +15,7 @@ import (
 	"difyrt/runtime/api"
 	"difyrt/runtime/confine"
 	"difyrt/runtime/jobs"
+	"difyrt/runtime/report"
 	"difyrt/runtime/store"
 )
 
@@ -69,7 +70,8 @@ func Run(ctx context.Context, c Config) error {
 		table.Stop()
 	}()
 	c.Log.Info("serving", "listen", address(l), "state_dir", dir, "auth", c.Token != "", "ready_ms", time.Since(began).Milliseconds())
-	h := api.NewHandler(api.Config{Token: c.Token, Jobs: table, Log: c.Log})
+	h := api.NewHandler(api.Config{Token: c.Token, Jobs: table, Log: c.Log,
+		Info: func() any { return report.Gather(c.Policy, dir, c.Home) }})
 	err = api.Serve(ctx, l, h, c.Log, stopWithin)
 	if cerr := table.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the job table: %w", cerr))
@@ -94,7 +96,7 @@ func (c Config) warn() {
 		c.Log.Warn("jobs run without isolation", "why", confine.WhyNot(err))
 	} else {
 		c.Log.Info("jobs are isolated", "landlock_abi", level.ABI)
-		if within(c.StateDir, c.Home) {
+		if report.Within(c.StateDir, c.Home) {
 			c.Log.Warn("the state directory lies in the server's home, where jobs with that HOME can write: put it elsewhere with --state-dir",
 				"state_dir", c.StateDir, "home", c.Home)
 		}
@@ -111,10 +113,4 @@ func loopback(listen string) bool {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// within reports whether path is dir or below it.
-func within(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }

@@ -41,6 +41,8 @@ type Record struct {
 	EndedAt   time.Time  `json:"ended_at"`
 	Size      int64      `json:"size"` // of the output file
 	Reason    string     `json:"reason,omitempty"`
+	// Isolation says what was in force for the job: "landlock ABI", "seccomp", or "none".
+	Isolation string `json:"isolation,omitempty"`
 	// Left is how many processes of the job were still running when it ended.
 	Left int `json:"left,omitempty"`
 }

@@ -17,17 +17,18 @@ import (
 
 // running is one job from its start to its exit record.
 type running struct {
-	spec    Spec
-	log     *slog.Logger
-	pid     int
-	pidfd   int
-	leader  confine.Process
-	warden  *confine.Warden // nil without a domain
-	started time.Time
-	out     *sink
-	errOut  *sink     // stdio only
-	tty     *terminal // pty only
-	pipes   []*pipe   // stdio only
+	spec      Spec
+	log       *slog.Logger
+	pid       int
+	pidfd     int
+	leader    confine.Process
+	warden    *confine.Warden // nil without a domain
+	isolation string
+	started   time.Time
+	out       *sink
+	errOut    *sink     // stdio only
+	tty       *terminal // pty only
+	pipes     []*pipe   // stdio only
 
 	gone     chan struct{} // closed when the script's process has exited
 	drained  chan struct{} // closed when all its output is in the files
@@ -81,6 +82,7 @@ func start(spec Spec, o owner) (_ *running, err error) {
 		return nil, err
 	}
 	defer d.close()
+	j.isolation = d.String()
 
 	j.holds, j.drains = 2, max(1, len(j.pipes))
 	j.pid, err = o.reap.fork(func() (pid int, err error) {
@@ -230,7 +232,7 @@ func (j *running) release() {
 // finish writes the exit record and tells the owner.
 func (j *running) finish() {
 	code := exitCode(j.status)
-	r := Record{Status: job.Exited, ExitCode: &code, StartedAt: j.started, EndedAt: time.Now(), Size: j.out.size.Load()}
+	r := Record{Status: job.Exited, ExitCode: &code, StartedAt: j.started, EndedAt: time.Now(), Size: j.out.size.Load(), Isolation: j.isolation}
 	if j.terminated {
 		r.Status = job.Terminated
 	}

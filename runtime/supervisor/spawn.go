@@ -98,6 +98,9 @@ type domain struct {
 
 func newDomain(policy confine.Policy, level confine.Level, at confine.Place) (d domain, err error) {
 	d.level = level
+	if policy.Strict && level.ABI == 0 {
+		return d, &startError{125, errors.New("isolate the job: the mode is strict, and there is no Landlock here; 'difyrt doctor' says why")}
+	}
 	if policy.Enabled && level.ABI > 0 {
 		if d.rules, err = confine.NewRuleset(level, policy.Grants(at)); err != nil {
 			return d, &startError{125, fmt.Errorf("isolate the job: %w", err)}
@@ -107,6 +110,21 @@ func newDomain(policy confine.Policy, level confine.Level, at confine.Place) (d 
 		d.calls = confine.NewFilter(policy.IOURing)
 	}
 	return d, nil
+}
+
+// String says what is in force, for the exit record.
+func (d domain) String() string {
+	var parts []string
+	if d.rules != nil {
+		parts = append(parts, "landlock "+strconv.Itoa(d.level.ABI))
+	}
+	if d.calls != nil {
+		parts = append(parts, "seccomp")
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (d domain) close() {

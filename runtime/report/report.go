@@ -1,0 +1,189 @@
+// Package report tells an operator what of the isolation is really in force on
+// this machine, why what is missing is missing, and what to do about it. It asks
+// the kernel and guesses nothing.
+package report
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"difyrt/runtime/confine"
+	"difyrt/runtime/version"
+)
+
+// Report is the answer of GET /v1/info and of `difyrt doctor --json`.
+type Report struct {
+	Version  string   `json:"version"`
+	Kernel   string   `json:"kernel"`
+	UID      int      `json:"uid"`
+	Mode     string   `json:"isolation"` // strict or best-effort
+	Landlock Landlock `json:"landlock"`
+	Seccomp  Seccomp  `json:"seccomp"`
+	// Subreaper: orphans of a job come to the runner.
+	Subreaper bool `json:"subreaper"`
+	// Cgroup is the directory of a cgroup v2 that can be delegated to jobs, empty
+	// when there is none. Nothing uses it yet.
+	Cgroup string            `json:"cgroup"`
+	Limits map[string]string `json:"limits"`
+	State  State             `json:"state"`
+	// Refuses: in strict mode no job would be started.
+	Refuses bool     `json:"strict_would_refuse"`
+	Advice  []string `json:"advice"`
+}
+
+// Landlock is what the kernel gives and what of it is used.
+type Landlock struct {
+	Wanted bool     `json:"wanted"`
+	ABI    int      `json:"abi"`
+	Absent string   `json:"absent,omitempty"` // why there is none
+	Rights []string `json:"rights"`           // in force for a job
+}
+
+// Seccomp is the system call filter.
+type Seccomp struct {
+	Wanted  bool   `json:"wanted"`
+	InForce bool   `json:"in_force"`
+	Absent  string `json:"absent,omitempty"`
+}
+
+// State says where the state directory is.
+type State struct {
+	Directory string `json:"directory"`
+	// InHome: jobs with the server's home as HOME can write in it.
+	InHome bool `json:"in_home"`
+}
+
+// Gather asks the kernel. stateDir and home are absolute.
+func Gather(p confine.Policy, stateDir, home string) Report {
+	r := Report{Version: version.String(), Kernel: kernel(), UID: os.Geteuid(), Mode: p.Mode(), Limits: limits(), Cgroup: cgroup(), Advice: []string{}}
+	advise := func(format string, args ...any) { r.Advice = append(r.Advice, fmt.Sprintf(format, args...)) }
+
+	level, err := confine.Probe()
+	r.Landlock = Landlock{Wanted: p.Enabled, ABI: level.ABI, Absent: confine.WhyNot(err), Rights: []string{}}
+	switch {
+	case !p.Enabled:
+		advise("jobs can reach every file of this user: %s is false", confine.EnvIsolation)
+	case level.ABI == 0:
+		advise("jobs can reach every file of this user: %s", r.Landlock.Absent)
+	default:
+		r.Landlock.Rights = level.Names()
+		if level.ABI < 2 {
+			advise("rename and hard links between directories fail in jobs: Landlock ABI 1 cannot allow them (Linux 5.19 can)")
+		}
+		if level.ABI < 6 {
+			advise("jobs can signal each other, and a daemon can outlive its job: Landlock ABI %d has no signal scope (Linux 6.12 has)", level.ABI)
+		}
+	}
+	r.Refuses = level.ABI == 0 || !p.Enabled
+
+	r.Seccomp.Wanted = p.Seccomp
+	r.Seccomp.Absent = seccompAbsent()
+	r.Seccomp.InForce = p.Seccomp && r.Seccomp.Absent == ""
+	if !r.Seccomp.InForce {
+		advise("jobs can make every system call: %s", cmp.Or(r.Seccomp.Absent, confine.EnvSeccomp+" is false"))
+	}
+	r.Subreaper = hasSubreaper()
+	if !r.Subreaper {
+		advise("orphans of jobs go to init and are not known any more: the kernel has no subreaper")
+	}
+	if r.UID == 0 {
+		advise("jobs run as root: start the server as a user of its own")
+	}
+	r.State = State{Directory: stateDir, InHome: Within(stateDir, home)}
+	if r.State.InHome && p.Enabled {
+		advise("jobs with HOME %s can write in the state directory: put it elsewhere with --state-dir", home)
+	}
+	return r
+}
+
+// hasSubreaper asks with an address that is none, which only a kernel that knows
+// the question looks at (prctl(2)).
+func hasSubreaper() bool {
+	return errors.Is(unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, 0, 0, 0, 0), unix.EFAULT)
+}
+
+func kernel() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown: " + err.Error()
+	}
+	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:])
+}
+
+// seccompAbsent asks whether a filter could be entered, without entering one: a
+// bad address is only looked at by a kernel that has filters (seccomp(2)).
+func seccompAbsent() string {
+	if confine.NewFilter(false) == nil {
+		return "there is no filter for this architecture"
+	}
+	err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, 0, 0, 0)
+	if errors.Is(err, unix.EFAULT) {
+		return ""
+	}
+	return fmt.Sprintf("the kernel refuses filters: %v", err)
+}
+
+func limits() map[string]string {
+	m := map[string]string{}
+	for name, what := range map[string]int{"open_files": unix.RLIMIT_NOFILE, "processes": unix.RLIMIT_NPROC, "file_size": unix.RLIMIT_FSIZE,
+		"address_space": unix.RLIMIT_AS, "cpu_seconds": unix.RLIMIT_CPU, "core": unix.RLIMIT_CORE} {
+		var r unix.Rlimit
+		if err := unix.Getrlimit(what, &r); err != nil {
+			m[name] = "unknown: " + err.Error()
+			continue
+		}
+		m[name] = limit(r.Cur) + " of " + limit(r.Max)
+	}
+	return m
+}
+
+func limit(v uint64) string {
+	if v == unix.RLIM_INFINITY {
+		return "unlimited"
+	}
+	return fmt.Sprint(v)
+}
+
+// cgroup finds this process's cgroup v2 directory, when it can be written.
+func cgroup() string {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return ""
+	}
+	var path string
+	for s := bufio.NewScanner(bytes.NewReader(own)); s.Scan(); {
+		if p, ok := strings.CutPrefix(s.Text(), "0::"); ok {
+			path = p
+		}
+	}
+	for s := bufio.NewScanner(bytes.NewReader(mounts)); s.Scan(); {
+		before, after, ok := strings.Cut(s.Text(), " - ")
+		f := strings.Fields(before)
+		if !ok || !strings.HasPrefix(after, "cgroup2 ") || len(f) < 5 || path == "" {
+			continue
+		}
+		dir := filepath.Join(f[4], path)
+		if unix.Access(dir, unix.W_OK) == nil && unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) == nil {
+			return dir
+		}
+	}
+	return ""
+}
+
+// Within reports whether path is dir or below it.
+func Within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
