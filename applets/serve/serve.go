@@ -82,6 +82,10 @@ Environment:
   SHELLCTL_LANDLOCK_RW_DEV_PATHS  comma list in place of the device files
   SHELLCTL_SECCOMP                false runs jobs without the system call filter (default true)
   SHELLCTL_SECCOMP_IO_URING       true lets jobs use io_uring (default false)
+  SHELLCTL_MAX_JOBS               jobs at a time (default unlimited, as for the next three)
+  SHELLCTL_JOB_MAX_SECONDS        run time of a job; then it is terminated
+  SHELLCTL_MAX_OUTPUT_BYTES       size of a job's output; what follows is dropped
+  SHELLCTL_MIN_FREE_BYTES         space that must stay free; below it jobs are refused
   SHELLCTL_SNAPSHOT_TIMEOUT       deadline of one snapshot operation (default 45s)
 
 Examples:
@@ -115,6 +119,9 @@ func complete(c *service.Config, token, tokenFile string) (err error) {
 		return err
 	}
 	if err := checkSnapshotTimeout(); err != nil {
+		return err
+	}
+	if c.Limits, err = confine.LimitsFromEnv(os.LookupEnv); err != nil {
 		return err
 	}
 	c.Policy, err = confine.PolicyFromEnv(os.LookupEnv)

@@ -31,6 +31,8 @@ var statusOf = map[job.Code]int{
 	job.CodeRunning:          http.StatusConflict,
 	job.CodeTooLarge:         http.StatusRequestEntityTooLarge,
 	job.CodeValidation:       http.StatusUnprocessableEntity,
+	job.CodeTooManyJobs:      http.StatusTooManyRequests,
+	job.CodeNoSpace:          http.StatusInsufficientStorage,
 	codeNotImplemented:       http.StatusNotImplemented,
 	job.CodeInputTimeout:     http.StatusGatewayTimeout,
 }

@@ -237,7 +237,7 @@ func TestRefusedRequests(t *testing.T) {
 
 func TestErrorsOfTheTable(t *testing.T) {
 	for c, status := range map[job.Code]int{job.CodeInvalidCwd: 400, job.CodeInvalidOffset: 400, job.CodeNotFound: 404, job.CodeNotRunning: 409,
-		job.CodeInputUnsupported: 409, job.CodeRunning: 409, job.CodeTooLarge: 413, job.CodeValidation: 422, job.CodeInputTimeout: 504, job.CodeInternal: 500, "new": 500} {
+		job.CodeInputUnsupported: 409, job.CodeRunning: 409, job.CodeTooLarge: 413, job.CodeValidation: 422, job.CodeInputTimeout: 504, job.CodeInternal: 500, job.CodeTooManyJobs: 429, job.CodeNoSpace: 507, "new": 500} {
 		h := NewHandler(Config{Jobs: &fake{err: fmt.Errorf("wrapped: %w", job.Errorf(c, "message"))}, Log: quiet()})
 		if msg := wantError(t, string(c), ask(h, "GET", "/v1/jobs/"+string(known), ""), status, c); msg != "message" {
 			t.Errorf("message %q", msg)

@@ -25,8 +25,12 @@ const (
 	// CodeInputTimeout: the job did not read its terminal in time, and only a
 	// part of the input could be typed.
 	CodeInputTimeout Code = "input_timeout"
-	CodeInternal     Code = "internal_error"
-	CodePanic        Code = "internal_panic"
+	// CodeTooManyJobs: as many jobs run as may.
+	CodeTooManyJobs Code = "too_many_jobs"
+	// CodeNoSpace: too little disk space is left for new jobs.
+	CodeNoSpace  Code = "insufficient_storage"
+	CodeInternal Code = "internal_error"
+	CodePanic    Code = "internal_panic"
 )
 
 // Error is an error whose code and message are meant for the client.

@@ -26,7 +26,10 @@ func (t *Table) Run(ctx context.Context, r RunRequest) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	e := t.add(job.Job{ID: spec.ID, Mode: r.Mode, Status: job.Starting, CreatedAt: time.Now()})
+	e, err := t.admit(job.Job{ID: spec.ID, Mode: r.Mode, Status: job.Starting, CreatedAt: time.Now()})
+	if err != nil {
+		return Result{}, err
+	}
 	// The job is the server's from here on, also when its client goes away.
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), spawnWithin)
 	defer cancel()
@@ -62,7 +65,7 @@ func (t *Table) spec(r RunRequest) (supervisor.Spec, error) {
 	}
 	id := job.NewID()
 	return supervisor.Spec{ID: id, Mode: r.Mode, Dir: t.dir(id), Cwd: cwd, Home: home,
-		Env: supervisor.EncodeEnv(env), Cols: r.Cols, Rows: r.Rows, Policy: t.c.Policy}, nil
+		Env: supervisor.EncodeEnv(env), Cols: r.Cols, Rows: r.Rows, Policy: t.c.Policy, Limits: t.c.Limits}, nil
 }
 
 // cwd resolves a request's working directory: the server's home when there is

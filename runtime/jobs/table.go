@@ -31,6 +31,7 @@ type Config struct {
 	Home      string // the server's home, default HOME and cwd of a job
 	Environ   []string
 	Policy    confine.Policy
+	Limits    confine.Limits
 	Retention time.Duration // how long a finished job is kept
 	GCEvery   time.Duration
 	Log       *slog.Logger
@@ -96,6 +97,37 @@ func (t *Table) Close() error {
 func (t *Table) add(j job.Job) *entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.addLocked(j)
+}
+
+// admit is add for a new job, which must find a place.
+func (t *Table) admit(j job.Job) (*entry, error) {
+	if least := t.c.Limits.MinFree; least > 0 {
+		free, err := confine.Free(t.c.StateDir)
+		if err != nil {
+			return nil, err
+		}
+		if free < least {
+			return nil, job.Errorf(job.CodeNoSpace, "only %d bytes are free in the state directory, and %d must stay: remove jobs or make space", free, least)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if most := t.c.Limits.MaxJobs; most > 0 {
+		n := int64(0)
+		for _, e := range t.live {
+			if !e.state().job.Status.Final() {
+				n++
+			}
+		}
+		if n >= most {
+			return nil, job.Errorf(job.CodeTooManyJobs, "%d jobs run, which is as many as may: try again when one has ended", n)
+		}
+	}
+	return t.addLocked(j), nil
+}
+
+func (t *Table) addLocked(j job.Job) *entry {
 	t.order++
 	e := newEntry(j, t.order)
 	t.live[j.ID] = e

@@ -27,6 +27,7 @@ type Config struct {
 	Token     string // empty: no authentication
 	Environ   []string
 	Policy    confine.Policy
+	Limits    confine.Limits
 	Retention time.Duration
 	GCEvery   time.Duration
 	Log       *slog.Logger
@@ -60,7 +61,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	table, err := jobs.Open(ctx, jobs.Config{StateDir: dir, Home: c.Home, Environ: c.Environ, Policy: c.Policy,
+	table, err := jobs.Open(ctx, jobs.Config{StateDir: dir, Home: c.Home, Environ: c.Environ, Policy: c.Policy, Limits: c.Limits,
 		Retention: c.Retention, GCEvery: c.GCEvery, Log: c.Log}, st)
 	if err != nil {
 		return errors.Join(err, st.Close())

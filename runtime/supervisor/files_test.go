@@ -74,7 +74,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 func TestSinkDropsOnlyWhenTold(t *testing.T) {
 	stop := make(chan struct{})
 	var sizes []int64
-	s, err := newSink(filepath.Join(t.TempDir(), "f"), func(n int64) { sizes = append(sizes, n) }, stop, slog.New(slog.DiscardHandler))
+	s, err := newSink(filepath.Join(t.TempDir(), "f"), sinkOptions{grew: func(n int64) { sizes = append(sizes, n) }, stop: stop, log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -98,6 +99,9 @@ func (p *pipe) drain(out *sink) {
 
 func (p *pipe) move(fd int, out *sink, plain bool) (int64, error) {
 	if plain {
+		if out.room(1) == 0 {
+			return 0, errNoRoom
+		}
 		c := chunks.Get().(*chunk)
 		defer chunks.Put(c)
 		n, err := unix.Read(fd, c.in)
@@ -106,13 +110,20 @@ func (p *pipe) move(fd int, out *sink, plain bool) (int64, error) {
 		}
 		return int64(n), err
 	}
+	room := out.room(spliceChunk)
+	if room == 0 {
+		return 0, errNoRoom
+	}
 	off := out.size.Load()
-	n, err := unix.Splice(fd, nil, out.fd, &off, spliceChunk, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+	n, err := unix.Splice(fd, nil, out.fd, &off, room, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 	if n > 0 {
 		out.added(int(n))
 	}
 	return n, err
 }
+
+// errNoRoom ends the copy into a file that takes no more.
+var errNoRoom = errors.New("no room in the file")
 
 // swallow reads to the end of a pipe whose bytes have nowhere to go, so that
 // the job does not block on it.

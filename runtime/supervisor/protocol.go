@@ -30,6 +30,7 @@ type Spec struct {
 	Cols   uint16         `json:"cols,omitempty"`
 	Rows   uint16         `json:"rows,omitempty"`
 	Policy confine.Policy `json:"policy"`
+	Limits confine.Limits `json:"limits"`
 }
 
 // Started is a job that runs.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,16 +31,20 @@ type running struct {
 	tty       *terminal // pty only
 	pipes     []*pipe   // stdio only
 
-	gone     chan struct{} // closed when the script's process has exited
-	drained  chan struct{} // closed when all its output is in the files
-	drop     chan struct{} // closed when output that cannot be written is to be dropped
-	dropOnce sync.Once
-	owner    owner
+	gone      chan struct{} // closed when the script's process has exited
+	drained   chan struct{} // closed when all its output is in the files
+	timeLimit *time.Timer   // nil without a limit
+	drop      chan struct{} // closed when output that cannot be written is to be dropped
+	dropOnce  sync.Once
+	owner     owner
+
+	outOfRoom atomic.Bool // ended for want of disk space
 
 	mu         sync.Mutex
 	holds      int // what must come to its end before the job has: its process, its output, each termination
 	drains     int // terminals and pipes that are still read
 	terminated bool
+	failure    string // why the runner ended the job itself
 	status     unix.WaitStatus
 }
 
@@ -72,7 +77,7 @@ func start(spec Spec, o owner) (_ *running, err error) {
 		return nil, err
 	}
 	attr := &syscall.ProcAttr{Dir: g.cwdPath(), Env: decodeEnv(spec.Env), Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &j.pidfd}}
-	if err := j.open(attr, func(size int64) { o.grew(j, size) }); err != nil {
+	if err := j.open(attr); err != nil {
 		j.closeAll()
 		return nil, &startError{125, err}
 	}
@@ -95,6 +100,11 @@ func start(spec Spec, o owner) (_ *running, err error) {
 	}
 	j.started = time.Now()
 	j.leader = confine.Process{PID: j.pid, Start: confine.StartedNow()}
+	if max := spec.Limits.MaxSeconds; max > 0 {
+		j.timeLimit = time.AfterFunc(time.Duration(max)*time.Second, func() {
+			j.terminate(limitGrace, fmt.Sprintf("its time limit of %d s was reached", max))
+		})
+	}
 	o.started(j)
 	if j.tty != nil {
 		go j.drainTerminal()
@@ -107,8 +117,14 @@ func start(spec Spec, o owner) (_ *running, err error) {
 }
 
 // open makes the job's files and the descriptors that become its 0, 1 and 2.
-func (j *running) open(attr *syscall.ProcAttr, grew func(int64)) (err error) {
-	if j.out, err = newSink(filepath.Join(j.spec.Dir, OutputFile), grew, j.drop, j.log); err != nil {
+func (j *running) open(attr *syscall.ProcAttr) (err error) {
+	o := sinkOptions{stop: j.drop, log: j.log, most: j.spec.Limits.MaxOutput}
+	if j.spec.Limits.MinFree > 0 {
+		o.full = j.outOfSpace
+	}
+	public := o
+	public.grew = func(size int64) { j.owner.grew(j, size) }
+	if j.out, err = newSink(filepath.Join(j.spec.Dir, OutputFile), public); err != nil {
 		return err
 	}
 	if j.spec.Mode == job.PTY {
@@ -120,7 +136,7 @@ func (j *running) open(attr *syscall.ProcAttr, grew func(int64)) (err error) {
 		attr.Sys.Setctty = true
 		return nil
 	}
-	if j.errOut, err = newSink(filepath.Join(j.spec.Dir, StderrFile), nil, j.drop, j.log); err != nil {
+	if j.errOut, err = newSink(filepath.Join(j.spec.Dir, StderrFile), o); err != nil {
 		return err
 	}
 	null, err := devNull()
@@ -233,11 +249,22 @@ func (j *running) release() {
 func (j *running) finish() {
 	code := exitCode(j.status)
 	r := Record{Status: job.Exited, ExitCode: &code, StartedAt: j.started, EndedAt: time.Now(), Size: j.out.size.Load(), Isolation: j.isolation}
-	if j.terminated {
+	if j.timeLimit != nil {
+		j.timeLimit.Stop()
+	}
+	switch {
+	case j.outOfRoom.Load():
+		r.Status = job.Failed
+	case j.terminated:
 		r.Status = job.Terminated
 	}
 	if err := errors.Join(j.out.lost, j.lostStderr()); err != nil {
 		r.Reason = err.Error()
+	}
+	if j.failure != "" {
+		r.Reason = j.failure
+		j.out.append([]byte("\n[difyrt: the job was ended: " + j.failure + "]\n"))
+		r.Size = j.out.size.Load()
 	}
 	j.out.close()
 	if j.errOut != nil {

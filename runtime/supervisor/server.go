@@ -140,7 +140,7 @@ func (s *server) stop() {
 	s.mu.Unlock()
 	s.c.Log.Info("told to stop: ending all jobs", "jobs", len(live))
 	for _, j := range live {
-		j.terminate(stopGrace)
+		j.terminate(stopGrace, "the runner was told to stop")
 	}
 	s.pending.Wait()
 	s.mu.Lock()
@@ -183,7 +183,7 @@ func (s *server) talk(c *serverConn) {
 		case r.Op == opTerminate && r.Terminate != nil:
 			j, err := s.find(r.Terminate.ID)
 			if err == nil {
-				j.terminate(r.Terminate.Grace)
+				j.terminate(r.Terminate.Grace, "")
 			}
 			c.send(message{Seq: r.Seq, Error: toWire(err)})
 		case r.Op == opSweep && r.Sweep != nil:

@@ -1,12 +1,30 @@
 package supervisor
 
 import (
+	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"difyrt/runtime/confine"
 )
+
+// limitGrace is what a job gets that has reached its time limit.
+const limitGrace = 10 * time.Second
+
+// outOfSpace ends the job when too little space is left below its directory. It
+// is asked by the job's own writes, so that only jobs that write are ended.
+func (j *running) outOfSpace() bool {
+	free, err := confine.Free(j.spec.Dir)
+	if err != nil || free >= j.spec.Limits.MinFree {
+		return false
+	}
+	if j.outOfRoom.CompareAndSwap(false, true) {
+		j.log.Warn("a job that writes output is ended: too little space is left", "free", free, "least", j.spec.Limits.MinFree)
+		j.terminate(0, fmt.Sprintf("only %d bytes are free, and %d must stay", free, j.spec.Limits.MinFree))
+	}
+	return true
+}
 
 // killWithin bounds how long the processes of a tree are hunted once they get
 // SIGKILL. What is not gone by then hangs in the kernel or forks faster than it
@@ -20,13 +38,17 @@ const drainWithin = time.Second
 // terminate ends the job: interrupt, at half of the grace a request to end, and
 // as soon as the script's process is gone or the grace is over, SIGKILL for all
 // that is left. It returns at once; the job's end tells that it is done. A job
-// that has ended already is left alone.
-func (j *running) terminate(grace time.Duration) {
+// that has ended already is left alone. why is what the job's output says of it
+// when it was not a client that asked.
+func (j *running) terminate(grace time.Duration, why string) {
 	if !j.hold() {
 		return
 	}
 	j.mu.Lock()
 	j.terminated = true
+	if j.failure == "" {
+		j.failure = why
+	}
 	j.mu.Unlock()
 	go func() {
 		defer j.release()
