@@ -98,15 +98,17 @@ func (p *pipe) drain(out *sink) {
 }
 
 func (p *pipe) move(fd int, out *sink, plain bool) (int64, error) {
-	if plain {
-		if out.room(1) == 0 {
-			return 0, errNoRoom
-		}
+	// A file that is just full is only cut when there is more to come, which
+	// takes a read to know.
+	if plain || out.atLimit() {
 		c := chunks.Get().(*chunk)
 		defer chunks.Put(c)
 		n, err := unix.Read(fd, c.in)
 		if n > 0 {
 			out.write(c.in[:n])
+			if out.lost != nil {
+				return 0, errNoRoom
+			}
 		}
 		return int64(n), err
 	}

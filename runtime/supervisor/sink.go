@@ -56,6 +56,9 @@ func (s *sink) added(n int) {
 	}
 }
 
+// atLimit reports a file that has reached its bound to the byte.
+func (s *sink) atLimit() bool { return s.most > 0 && s.size.Load() >= s.most }
+
 // room gives how many of n bytes may still be written. When it is none, the file
 // has been ended with a line that says so.
 func (s *sink) room(n int) int {
