@@ -10,8 +10,13 @@ import (
 )
 
 // Listen opens the address of --listen: host:port, or unix:PATH. A unix socket
-// is closed to other users; one that a dead server left behind is replaced.
+// is open to its owner only, from its first moment on, and removed by Close; one
+// that a dead server left behind is replaced. An address that a live server has is
+// an error that says "in use".
 func Listen(addr string) (net.Listener, error) {
+	if addr == "" { // to package net it is any port of every interface
+		return nil, errors.New("listen: an address is wanted, host:port or unix:PATH")
+	}
 	path, isUnix := strings.CutPrefix(addr, "unix:")
 	if !isUnix {
 		l, err := net.Listen("tcp", addr)

@@ -3,47 +3,57 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"time"
 )
 
-// Limits of a connection beyond those of a body.
+// Limits of a connection beyond those of a body. There is no limit to a whole
+// request: a wait may last for ten minutes.
 const (
 	headerWithin = 10 * time.Second
 	idleWithin   = 120 * time.Second
-	maxHeader    = 64 << 10
+	maxHeader    = 64 << 10 // bytes
 )
 
 // Serve answers requests on l until ctx ends; open requests then get grace to
-// finish. Requests see the end of ctx only through the job table, so that a
-// waiter can still be answered. It returns nil after a clean stop.
+// finish, and are cut off after it. It returns nil once ctx has ended, and else
+// what made the listener fail.
+//
+// The end of ctx is not the end of a request's context: a waiter whose context
+// ended could not be answered. Whoever ends ctx lets the waiters go, as
+// jobs.Table.Stop does.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger, grace time.Duration) error {
+	// Ends whatever is still under way when Serve returns.
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
 	s := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: headerWithin,
-		IdleTimeout:       idleWithin,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Handler:                      h,
+		BaseContext:                  func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout:            headerWithin,
+		IdleTimeout:                  idleWithin,
+		MaxHeaderBytes:               maxHeader,
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" is no exception
+		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		within, cancel := context.WithTimeout(context.Background(), grace)
+		within, cancel := context.WithTimeout(base, grace)
 		defer cancel()
 		if err := s.Shutdown(within); err != nil {
-			log.Warn("requests were cut off by the stop", "err", err)
-			s.Close()
+			log.Warn("requests were cut off by the stop", "err", err, "close", s.Close())
 		}
 	})
 	err := s.Serve(l)
 	if stop() { // it ended by itself
-		return err
+		return errors.Join(fmt.Errorf("serve on %s: %w", l.Addr(), err), s.Close())
 	}
 	<-stopped
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	return err
+	return fmt.Errorf("serve on %s: %w", l.Addr(), err)
 }

@@ -64,15 +64,24 @@ func (s stamp) MarshalJSON() ([]byte, error) {
 	return []byte(t.UTC().Format(`"2006-01-02T15:04:05Z"`)), nil
 }
 
+// exitCode is null until the end, whatever the record holds by then: clients
+// take a code for the end (client.md, 2.1).
+func exitCode(j job.Job) *int {
+	if !j.Status.Final() {
+		return nil
+	}
+	return j.ExitCode
+}
+
 func toResult(r jobs.Result) resultBody {
 	j := r.Job
-	return resultBody{JobID: j.ID, Done: j.Status.Final(), Status: j.Status, ExitCode: j.ExitCode,
+	return resultBody{JobID: j.ID, Done: j.Status.Final(), Status: j.Status, ExitCode: exitCode(j),
 		OutputPath: r.OutputPath, Output: r.Output, Offset: r.Offset, Truncated: r.Truncated}
 }
 
 func toView(v jobs.View) viewBody {
 	j := v.Job
-	return viewBody{JobID: j.ID, Status: j.Status, Done: j.Status.Final(), ExitCode: j.ExitCode,
+	return viewBody{JobID: j.ID, Status: j.Status, Done: j.Status.Final(), ExitCode: exitCode(j),
 		CreatedAt: stamp(j.CreatedAt), StartedAt: stamp(j.StartedAt), EndedAt: stamp(j.EndedAt), Offset: v.Offset}
 }
 

@@ -25,23 +25,29 @@ func (t *Table) Terminate(ctx context.Context, id job.ID, grace time.Duration) (
 	if e == nil || s.job.Status.Final() {
 		return t.view(s), t.sweepUp(ctx, id)
 	}
-	limit := time.NewTimer(grace + endWithin)
-	defer limit.Stop()
+	limit, cancel := context.WithTimeout(ctx, grace+endWithin)
+	defer cancel()
+	late := job.Errorf(job.CodeInternal, "job %s has not ended %v after its grace: its runner does not answer, or a process of it hangs in the kernel", id, endWithin)
 	asked := false
 	for !s.job.Status.Final() {
 		if s.job.Status == job.Running && !asked {
 			asked = true
 			// A job that is not running any more is about to be reported.
-			if err := t.fleet.Terminate(ctx, id, grace); err != nil && job.CodeOf(err) != job.CodeNotRunning {
+			err := t.fleet.Terminate(limit, id, grace)
+			if limit.Err() != nil && ctx.Err() == nil {
+				return View{}, late
+			}
+			if err != nil && job.CodeOf(err) != job.CodeNotRunning && !errors.Is(err, supervisor.ErrGone) {
 				return View{}, err
 			}
 		}
 		select {
 		case <-s.changed:
-		case <-ctx.Done():
-			return View{}, ctx.Err()
-		case <-limit.C:
-			return View{}, job.Errorf(job.CodeInternal, "job %s has not ended %v after it was killed; a process of it may hang in the kernel", id, endWithin)
+		case <-limit.Done():
+			if ctx.Err() != nil {
+				return View{}, ctx.Err()
+			}
+			return View{}, late
 		}
 		s = e.state()
 	}
@@ -73,40 +79,44 @@ func (t *Table) Delete(ctx context.Context, id job.ID, force bool, grace time.Du
 			return err
 		}
 	}
-	if e != nil {
-		limit := time.NewTimer(endWithin)
-		defer limit.Stop()
-		select {
-		case <-e.saved:
-		case <-limit.C:
-			return job.Errorf(job.CodeInternal, "the end of job %s cannot be saved; see the server's log", id)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 	if err := t.sweepUp(ctx, id); err != nil {
 		return err
 	}
 	n, err := t.remove(ctx, id)
-	if err == nil && n == 0 {
+	if err != nil {
+		return err
+	}
+	if e != nil {
+		t.drop(e) // its end need not be saved any more
+	}
+	if n == 0 {
 		return job.NotFound(string(id)) // another call was faster
 	}
-	return err
+	return nil
 }
 
-// remove deletes rows first: a directory without a row is found again at the
-// next start, a row without a directory would answer for a job that is half gone.
+// remove deletes files first: on a full disk it is their space that lets the
+// database write. A row that stays without its files, after a crash or a failure
+// in between, is removed with the next call or by the collector.
 func (t *Table) remove(ctx context.Context, ids ...job.ID) (int, error) {
-	n, err := t.store.Delete(ctx, ids...)
-	if err != nil {
-		return n, err
+	t.mu.Lock()
+	for _, id := range ids {
+		t.deleting[id] = true
 	}
+	t.mu.Unlock()
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		for _, id := range ids {
+			delete(t.deleting, id)
+		}
+	}()
 	for _, id := range ids {
 		if err := t.dirs.RemoveAll(string(id)); err != nil {
 			t.c.Log.Error("directory of a deleted job stays until the next start", "job", id, "err", err)
 		}
 	}
-	return n, nil
+	return t.store.Delete(ctx, ids...)
 }
 
 // collectBatch bounds the jobs that one round of the collector removes at once.

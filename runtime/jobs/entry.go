@@ -17,6 +17,7 @@ type entry struct {
 	grown   time.Time // when it told
 	changed chan struct{}
 	saved   chan struct{} // closed when the end is in the store, or the row is gone
+	once    sync.Once     // closes saved
 }
 
 func newEntry(j job.Job, order uint64) *entry {

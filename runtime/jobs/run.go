@@ -38,10 +38,13 @@ func (t *Table) Run(ctx context.Context, r RunRequest) (Result, error) {
 		return Result{}, err
 	}
 	st, err := t.fleet.Spawn(own, spec)
-	if err != nil {
-		t.fail(e, err)
-	} else {
+	switch {
+	case err == nil:
 		e.running(st.At)
+	case errors.Is(err, supervisor.ErrGone):
+		// Whether it began is not known; RunnerGone settles it.
+	default:
+		t.fail(e, err)
 	}
 	return t.Wait(ctx, spec.ID, r.Window)
 }
@@ -64,7 +67,7 @@ func (t *Table) spec(r RunRequest) (supervisor.Spec, error) {
 		return supervisor.Spec{}, job.Errorf(job.CodeValidation, "%v", err)
 	}
 	id := job.NewID()
-	return supervisor.Spec{ID: id, Mode: r.Mode, Dir: t.dir(id), Cwd: cwd, Home: home,
+	return supervisor.Spec{ID: id, Mode: r.Mode, Dir: supervisor.Path(t.dir(id)), Cwd: supervisor.Path(cwd), Home: supervisor.Path(home),
 		Env: supervisor.EncodeEnv(env), Cols: r.Cols, Rows: r.Rows, Policy: t.c.Policy, Limits: t.c.Limits}, nil
 }
 

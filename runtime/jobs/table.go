@@ -48,9 +48,10 @@ type Table struct {
 	stopOnce sync.Once
 	workers  sync.WaitGroup // saves, and the collector
 
-	mu    sync.Mutex
-	live  map[job.ID]*entry
-	order uint64
+	mu       sync.Mutex
+	live     map[job.ID]*entry
+	deleting map[job.ID]bool // their files are going, or gone, and their rows are next
+	order    uint64
 }
 
 // Open loads the table, connects to the runners that are alive, and brings both
@@ -69,7 +70,7 @@ func Open(ctx context.Context, c Config, st *store.Store) (*Table, error) {
 		root.Close()
 		return nil, fmt.Errorf("open the jobs' directory: %w", err)
 	}
-	t := &Table{c: c, store: st, dirs: root, jobsDir: handle, stopping: make(chan struct{}), live: map[job.ID]*entry{}}
+	t := &Table{c: c, store: st, dirs: root, jobsDir: handle, stopping: make(chan struct{}), live: map[job.ID]*entry{}, deleting: map[job.ID]bool{}}
 	if err := t.reconcile(ctx); err != nil {
 		root.Close()
 		handle.Close()
@@ -145,13 +146,19 @@ func (t *Table) drop(e *entry) {
 	t.mu.Lock()
 	delete(t.live, e.job.ID)
 	t.mu.Unlock()
-	close(e.saved)
+	e.once.Do(func() { close(e.saved) })
 }
 
 // find gives a job's state, from memory or from the store. changed is nil for a
 // job that will not change any more.
 func (t *Table) find(ctx context.Context, id job.ID) (state, *entry, error) {
-	if e := t.entry(id); e != nil {
+	t.mu.Lock()
+	e, going := t.live[id], t.deleting[id]
+	t.mu.Unlock()
+	if going {
+		return state{}, nil, job.NotFound(string(id))
+	}
+	if e != nil {
 		return e.state(), e, nil
 	}
 	j, err := t.store.Get(ctx, id)

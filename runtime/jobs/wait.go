@@ -35,15 +35,24 @@ func (t *Table) Wait(ctx context.Context, id job.ID, w Window) (Result, error) {
 	deadline := time.Now().Add(w.Timeout)
 	timer := time.NewTimer(w.Timeout)
 	defer timer.Stop()
+	held := int64(-1) // the size at which only a part of a character was there
 	for {
 		left := time.Until(deadline)
 		there := s.size - w.Offset
+		if s.size == held {
+			there = 0
+		}
 		idle := left
 		if there > 0 {
 			idle = min(left, w.IdleFlush-time.Since(s.grown))
 		}
 		if s.job.Status.Final() || there > int64(w.Limit) || idle <= 0 {
-			return t.page(ctx, s.job, w)
+			r, err := t.page(ctx, s.job, w)
+			if err != nil || r.Offset > w.Offset || s.job.Status.Final() || left <= 0 {
+				return r, err
+			}
+			held = s.size
+			continue
 		}
 		timer.Reset(idle)
 		select {
@@ -77,15 +86,25 @@ func (t *Table) Input(ctx context.Context, id job.ID, text string, w Window) (Re
 		return Result{}, invalidOffset(w.Offset, size)
 	}
 	start := time.Now()
-	if err := t.fleet.Input(ctx, id, text, max(w.Timeout, minTyping)); err != nil {
+	within := max(w.Timeout, minTyping)
+	typing, cancel := context.WithTimeout(ctx, within+answerWithin)
+	defer cancel()
+	if err := t.fleet.Input(typing, id, text, within); err != nil {
 		if s := e.state(); s.job.Status.Final() {
 			return Result{}, notRunning(s.job)
+		}
+		if typing.Err() != nil && ctx.Err() == nil {
+			return Result{}, job.Errorf(job.CodeInputTimeout, "the runner does not answer; whether the text was typed is not known")
 		}
 		return Result{}, err
 	}
 	w.Timeout = max(0, w.Timeout-time.Since(start))
 	return t.Wait(ctx, id, w)
 }
+
+// answerWithin is how long a runner may take to answer beyond the time that the
+// request itself may take.
+const answerWithin = time.Second
 
 // minTyping lets a call with timeout 0 type at all: a terminal that is read
 // takes the text in much less.

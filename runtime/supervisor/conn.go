@@ -27,6 +27,8 @@ type serverConn struct {
 
 	write sync.Mutex // held for each frame
 
+	superseded bool // a newer server has said hello; guarded by server.spawning
+
 	mu     sync.Mutex
 	grown  map[job.ID]int64 // not yet told; nil before the subscription
 	signal chan struct{}

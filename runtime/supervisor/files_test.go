@@ -29,6 +29,16 @@ func jobRoot(t *testing.T) (*os.File, string) {
 	return root, filepath.Join(dir, string(id))
 }
 
+func openedDir(t *testing.T, path string) int {
+	t.Helper()
+	fd, err := openDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	return fd
+}
+
 func TestRecordRoundTrip(t *testing.T) {
 	root, dir := jobRoot(t)
 	if _, ok, err := ReadRecord(root, id); ok || err != nil {
@@ -36,7 +46,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	}
 	code := 5
 	at := time.Now().Truncate(time.Millisecond)
-	if err := writeRecord(dir, Record{Status: job.Exited, ExitCode: &code, StartedAt: at, EndedAt: at, Size: 9}); err != nil {
+	if err := writeRecord(openedDir(t, dir), Record{Status: job.Exited, ExitCode: &code, StartedAt: at, EndedAt: at, Size: 9}); err != nil {
 		t.Fatal(err)
 	}
 	r, ok, err := ReadRecord(root, id)
@@ -74,7 +84,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 func TestSinkDropsOnlyWhenTold(t *testing.T) {
 	stop := make(chan struct{})
 	var sizes []int64
-	s, err := newSink(filepath.Join(t.TempDir(), "f"), sinkOptions{grew: func(n int64) { sizes = append(sizes, n) }, stop: stop, log: slog.New(slog.DiscardHandler)})
+	s, err := newSink(openedDir(t, t.TempDir()), "f", sinkOptions{grew: func(n int64) { sizes = append(sizes, n) }, stop: stop, log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,6 +76,9 @@ func OpenFleet(ctx context.Context, stateDir string, log *slog.Logger, h Handler
 			jobs = append(jobs, c.hello.Jobs...)
 		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, ErrGone), errors.Is(err, fs.ErrNotExist):
 			os.Remove(path) // its runner was killed, or ended just now
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			f.Close()
+			return nil, nil, fmt.Errorf("the runner at %s does not answer; it may be stopped (continue it with SIGCONT) or hang (SIGKILL ends it, and its jobs are lost): %w", path, err)
 		default:
 			f.Close()
 			return nil, nil, fmt.Errorf("connect to the runner at %s: %w", path, err)
@@ -182,27 +185,57 @@ func (f *Fleet) alive() *client {
 }
 
 // Spawn starts a job. An error that is ErrGone leaves open whether the job
-// began: it must not be started again.
+// began: it must not be started again, and RunnerGone tells of it.
 func (f *Fleet) Spawn(ctx context.Context, s Spec) (Started, error) {
-	c, err := f.runner(ctx)
-	if err != nil {
-		return Started{}, err
+	for {
+		c, err := f.runner(ctx)
+		if err != nil {
+			return Started{}, err
+		}
+		if !f.assign(c, s) {
+			continue // it went away just now, and nothing was sent to it
+		}
+		st, err := c.spawn(ctx, s)
+		if job.CodeOf(err) == codeStopping {
+			f.unassign(c, s.ID)
+			continue
+		}
+		if err != nil {
+			if !errors.Is(err, ErrGone) {
+				f.unassign(nil, s.ID)
+			}
+			return Started{}, err
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if o, ok := f.owner[s.ID]; ok { // not when it has ended already
+			o.st = st
+			f.owner[s.ID] = o
+		}
+		return st, nil
 	}
-	f.mu.Lock()
-	f.owner[s.ID] = owned{c, Started{ID: s.ID, Mode: s.Mode}}
-	f.mu.Unlock()
-	st, err := c.spawn(ctx, s)
+}
+
+// assign notes that a job is a runner's before it is asked to start it; false
+// when the runner is not there any more.
+func (f *Fleet) assign(c *client, s Spec) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err != nil {
-		delete(f.owner, s.ID)
-		return Started{}, err
+	if !f.clients[c] {
+		return false
 	}
-	if o, ok := f.owner[s.ID]; ok { // not when it has ended already
-		o.st = st
-		f.owner[s.ID] = o
+	f.owner[s.ID] = owned{c, Started{ID: s.ID, Mode: s.Mode}}
+	return true
+}
+
+// unassign takes that back; a runner that starts no more jobs gets no more.
+func (f *Fleet) unassign(stopping *client, id job.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.owner, id)
+	if stopping != nil && f.current == stopping {
+		f.current = nil
 	}
-	return st, nil
 }
 
 func (f *Fleet) ownerOf(id job.ID) (*client, error) {

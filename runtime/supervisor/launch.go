@@ -27,6 +27,12 @@ const (
 // maxRunnerLog is the size from which the runner's log is begun anew.
 const maxRunnerLog = 1 << 20
 
+// How a runner is called; a process with these arguments is taken for one.
+const (
+	runnerName    = "shellctl-runner"
+	superviseFlag = "--supervise"
+)
+
 // ListenerFD is the descriptor on which a runner finds its socket.
 const ListenerFD = 3
 
@@ -65,8 +71,8 @@ func launch(stateDir string, log *slog.Logger) (path string, err error) {
 		return "", err
 	}
 	defer out.Close()
-	cmd := exec.Command("/proc/self/exe", "--supervise", "--state-dir", stateDir, "--socket", path)
-	cmd.Args[0] = "shellctl-runner"
+	cmd := exec.Command("/proc/self/exe", superviseFlag, "--state-dir", stateDir, "--socket", path)
+	cmd.Args[0] = runnerName
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{sock}

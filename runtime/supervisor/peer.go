@@ -1,10 +1,12 @@
 package supervisor
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -38,12 +40,23 @@ func admit(c net.Conn) error {
 	return notBelow(int(cred.Pid), os.Getpid())
 }
 
-// notBelow walks up from pid and fails when it meets ancestor on the way, or
-// cannot see the way.
-func notBelow(pid, ancestor int) error {
+// notBelow walks up from pid to the nearest process that self descends from too,
+// and fails when a runner, this one or any other, stands on the way: then pid is
+// a process of one of its jobs. Also when it cannot see the way.
+func notBelow(pid, self int) error {
+	mine, err := ancestors(self)
+	if err != nil {
+		return err
+	}
 	for p := pid; p > 1; {
-		if p == ancestor {
+		if p == self {
 			return fmt.Errorf("process %d belongs to a job", pid)
+		}
+		if mine[p] {
+			return nil
+		}
+		if isRunner(p) {
+			return fmt.Errorf("process %d belongs to a job of the runner %d", pid, p)
 		}
 		row, ok := confine.ReadProcess(p)
 		if !ok {
@@ -52,4 +65,28 @@ func notBelow(pid, ancestor int) error {
 		p = row.PPID
 	}
 	return nil
+}
+
+// ancestors gives the processes above pid.
+func ancestors(pid int) (map[int]bool, error) {
+	up := map[int]bool{}
+	for p := pid; p > 1; {
+		row, ok := confine.ReadProcess(p)
+		if !ok {
+			return nil, fmt.Errorf("process %d has gone away", p)
+		}
+		p = row.PPID
+		up[p] = true
+	}
+	return up, nil
+}
+
+// isRunner knows a runner by the arguments that launch gives it. A job can make
+// others take it for one, and gains nothing by that.
+func isRunner(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	if err != nil {
+		return false
+	}
+	return bytes.HasPrefix(b, []byte(runnerName+"\x00"+superviseFlag+"\x00"))
 }

@@ -23,14 +23,28 @@ const maxFrame = 32 << 20
 type Spec struct {
 	ID     job.ID         `json:"id"`
 	Mode   job.Mode       `json:"mode"`
-	Dir    string         `json:"dir"` // the job's directory, absolute
-	Cwd    string         `json:"cwd"`
-	Home   string         `json:"home"` // made if it is missing
+	Dir    Path           `json:"dir"` // the job's directory, absolute
+	Cwd    Path           `json:"cwd"`
+	Home   Path           `json:"home"` // made if it is missing
 	Env    []byte         `json:"env"`  // NAME=value strings, each with a NUL behind it: values need not be UTF-8
 	Cols   uint16         `json:"cols,omitempty"`
 	Rows   uint16         `json:"rows,omitempty"`
 	Policy confine.Policy `json:"policy"`
 	Limits confine.Limits `json:"limits"`
+}
+
+// Path is a file's path. Its JSON form is base64, since paths need not be UTF-8.
+type Path string
+
+// MarshalJSON implements json.Marshaler.
+func (p Path) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(p)) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *Path) UnmarshalJSON(b []byte) error {
+	var raw []byte
+	err := json.Unmarshal(b, &raw)
+	*p = Path(raw)
+	return err
 }
 
 // Started is a job that runs.
@@ -66,6 +80,9 @@ type Hello struct {
 	Jobs     []Started `json:"jobs"`
 	Left     []job.ID  `json:"left,omitempty"` // ended jobs with processes that still run
 }
+
+// codeStopping is the error of a runner that starts no more jobs: another must.
+const codeStopping job.Code = "runner_stopping"
 
 const (
 	opHello     = "hello"

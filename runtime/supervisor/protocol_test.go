@@ -56,12 +56,15 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 func TestEnvironmentInASpec(t *testing.T) {
 	for _, env := range [][]string{{}, {"A=b"}, {"A=\xff\xfe", "B=", "C=x\ny"}} {
 		var b bytes.Buffer
-		if err := writeFrame(&b, request{Op: opSpawn, Spawn: &Spec{Env: EncodeEnv(env), Policy: confine.Policy{Enabled: true}}}); err != nil {
+		if err := writeFrame(&b, request{Op: opSpawn, Spawn: &Spec{Dir: "/\xff", Cwd: "/c", Env: EncodeEnv(env), Policy: confine.Policy{Enabled: true}}}); err != nil {
 			t.Fatal(err)
 		}
 		var r request
 		if err := readFrame(&b, &r); err != nil {
 			t.Fatal(err)
+		}
+		if r.Spawn.Dir != "/\xff" || r.Spawn.Cwd != "/c" || r.Spawn.Home != "" {
+			t.Errorf("%+v", *r.Spawn)
 		}
 		if got := decodeEnv(r.Spawn.Env); strings.Join(got, "|") != strings.Join(env, "|") || len(got) != len(env) {
 			t.Errorf("%q became %q", env, got)

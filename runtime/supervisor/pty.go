@@ -233,12 +233,13 @@ func (t *terminal) write(text []byte, deadline time.Time) error {
 		}
 		typed[i] = c
 	}
-	line, err := t.checkLines(typed)
+	tio, err := t.checkLines(typed)
 	if err != nil {
 		return err
 	}
 	t.master.SetWriteDeadline(deadline)
 	n, err := t.master.Write(typed)
+	t.line = lineAfter(tio, t.line, typed[:n])
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return job.Errorf(job.CodeInputTimeout, "the job did not read its terminal in time: %d of %d bytes were typed", n, len(typed))
@@ -248,41 +249,56 @@ func (t *terminal) write(text []byte, deadline time.Time) error {
 		}
 		return fmt.Errorf("write to the terminal: %w", err)
 	}
-	t.line = line
 	return nil
 }
 
-// checkLines refuses what a terminal in canonical mode would cut in silence. It
-// returns the length of the line that the text leaves unfinished.
-func (t *terminal) checkLines(text []byte) (int, error) {
+// checkLines refuses what a terminal in canonical mode would cut in silence, and
+// gives the terminal's mode.
+func (t *terminal) checkLines(text []byte) (*unix.Termios, error) {
 	var tio *unix.Termios
 	var err error
 	if cerr := t.raw.Control(func(fd uintptr) { tio, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) }); cerr != nil {
-		return 0, job.Errorf(job.CodeNotRunning, "the job's terminal is closed")
+		return nil, job.Errorf(job.CodeNotRunning, "the job's terminal is closed")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("ask the terminal for its mode: %w", err)
+		return nil, fmt.Errorf("ask the terminal for its mode: %w", err)
 	}
 	if tio.Lflag&unix.ICANON == 0 {
-		return 0, nil
+		return tio, nil
 	}
 	line := t.line
 	for _, c := range text {
 		if endsLine(tio, c) {
 			line = 0
 		} else if line++; line > maxLine {
-			return 0, job.Errorf(job.CodeValidation,
+			return nil, job.Errorf(job.CodeValidation,
 				"a line of the input is longer than %d bytes, which the job's terminal would cut: send it in shorter lines, or let the job read a file", maxLine)
 		}
 	}
-	return line, nil
+	return tio, nil
+}
+
+// lineAfter gives the length of the unfinished line when text was typed.
+func lineAfter(tio *unix.Termios, line int, text []byte) int {
+	if tio.Lflag&unix.ICANON == 0 {
+		return 0
+	}
+	for _, c := range text {
+		if line++; endsLine(tio, c) {
+			line = 0
+		}
+	}
+	return line
 }
 
 // endsLine tells the characters after which the terminal's line buffer is empty
 // again: line ends, end of file, kill, and the three that signal.
 func endsLine(tio *unix.Termios, c byte) bool {
-	if c == '\r' || c == '\n' {
-		return true
+	switch c {
+	case '\r':
+		return tio.Iflag&unix.ICRNL != 0
+	case '\n':
+		return tio.Iflag&unix.INLCR == 0
 	}
 	if c == 0 { // _POSIX_VDISABLE
 		return false

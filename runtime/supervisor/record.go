@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -52,12 +51,12 @@ func (r Record) End() job.End {
 	return job.End{Status: r.Status, StartedAt: r.StartedAt, EndedAt: r.EndedAt, ExitCode: r.ExitCode, Reason: r.Reason}
 }
 
-func writeRecord(dir string, r Record) error {
+func writeRecord(dir int, r Record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode exit record: %w", err)
 	}
-	return writeAtomic(filepath.Join(dir, recordFile), b)
+	return writeAtomic(dir, recordFile, b)
 }
 
 // ReadRecord reads the exit record below the opened directory of all jobs; ok is
@@ -85,13 +84,15 @@ func ReadRecord(jobs *os.File, id job.ID) (r Record, ok bool, err error) {
 	return r, true, nil
 }
 
-// writeAtomic puts a whole file in place or none: a reader never sees a part. It
-// is on every job's path, and so makes the system calls itself, half as many.
-func writeAtomic(path string, b []byte) error {
-	tmp := path + ".tmp"
-	fd, err := unix.Open(tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+// writeAtomic puts a whole file in place or none: a reader never sees a part. The
+// job may be able to write in the directory, so the file is made under a name that
+// nobody can have taken, and nothing that is there is opened. It is on every
+// job's path, and makes the system calls itself, half as many.
+func writeAtomic(dir int, name string, b []byte) error {
+	tmp := "." + name + "." + string(job.NewID())
+	fd, err := unix.Openat(dir, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	n, err := unix.Write(fd, b)
 	if err == nil && n < len(b) {
@@ -99,11 +100,11 @@ func writeAtomic(path string, b []byte) error {
 	}
 	unix.Close(fd)
 	if err == nil {
-		err = unix.Rename(tmp, path)
+		err = unix.Renameat(dir, tmp, dir, name)
 	}
 	if err != nil {
-		unix.Unlink(tmp)
-		return fmt.Errorf("write %s: %w", path, err)
+		unix.Unlinkat(dir, tmp, 0)
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
 }
@@ -111,8 +112,22 @@ func writeAtomic(path string, b []byte) error {
 // writeOneShotRecord writes the two files that a multiplexer's caller reads;
 // the time first, since the code says that the record is whole.
 func writeOneShotRecord(dir string, code int, at time.Time) error {
-	if err := writeAtomic(filepath.Join(dir, endedAtFile), []byte(at.UTC().Format(time.RFC3339)+"\n")); err != nil {
+	fd, err := openDir(dir)
+	if err != nil {
 		return err
 	}
-	return writeAtomic(filepath.Join(dir, exitCodeFile), []byte(strconv.Itoa(code)+"\n"))
+	defer unix.Close(fd)
+	if err := writeAtomic(fd, endedAtFile, []byte(at.UTC().Format(time.RFC3339)+"\n")); err != nil {
+		return err
+	}
+	return writeAtomic(fd, exitCodeFile, []byte(strconv.Itoa(code)+"\n"))
+}
+
+// openDir opens a job's directory; what happens to its path later does not matter.
+func openDir(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,6 +21,7 @@ type running struct {
 	log       *slog.Logger
 	pid       int
 	pidfd     int
+	dir       int // the job's directory, opened
 	leader    confine.Process
 	warden    *confine.Warden // nil without a domain
 	isolation string
@@ -65,23 +65,26 @@ type owner struct {
 
 // start starts a job. On an error nothing of it is left but its files.
 func start(spec Spec, o owner) (_ *running, err error) {
-	j := &running{spec: spec, log: o.log.With("job", spec.ID), pidfd: -1, owner: o,
+	j := &running{spec: spec, log: o.log.With("job", spec.ID), pidfd: -1, dir: -1, owner: o,
 		gone: make(chan struct{}), drained: make(chan struct{}), drop: make(chan struct{})}
-	g, err := openGrounds(spec.Home, spec.Cwd)
+	g, err := openGrounds(string(spec.Home), string(spec.Cwd))
 	if err != nil {
 		return nil, err
 	}
 	defer g.close()
-	path, argv, err := command(spec.Dir)
+	path, argv, err := command(string(spec.Dir))
 	if err != nil {
 		return nil, err
+	}
+	if j.dir, err = openDir(string(spec.Dir)); err != nil {
+		return nil, &startError{125, err}
 	}
 	attr := &syscall.ProcAttr{Dir: g.cwdPath(), Env: decodeEnv(spec.Env), Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &j.pidfd}}
 	if err := j.open(attr); err != nil {
 		j.closeAll()
 		return nil, &startError{125, err}
 	}
-	d, err := newDomain(spec.Policy, o.level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: spec.Dir, TTY: j.ttyName()})
+	d, err := newDomain(spec.Policy, o.level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: descriptorPath(j.dir), TTY: j.ttyName()})
 	if err != nil {
 		j.closeAll()
 		return nil, err
@@ -124,7 +127,7 @@ func (j *running) open(attr *syscall.ProcAttr) (err error) {
 	}
 	public := o
 	public.grew = func(size int64) { j.owner.grew(j, size) }
-	if j.out, err = newSink(filepath.Join(j.spec.Dir, OutputFile), public); err != nil {
+	if j.out, err = newSink(j.dir, OutputFile, public); err != nil {
 		return err
 	}
 	if j.spec.Mode == job.PTY {
@@ -136,7 +139,7 @@ func (j *running) open(attr *syscall.ProcAttr) (err error) {
 		attr.Sys.Setctty = true
 		return nil
 	}
-	if j.errOut, err = newSink(filepath.Join(j.spec.Dir, StderrFile), o); err != nil {
+	if j.errOut, err = newSink(j.dir, StderrFile, o); err != nil {
 		return err
 	}
 	null, err := devNull()
@@ -185,6 +188,7 @@ func (j *running) closeAll() {
 		p.close()
 	}
 	j.dismiss()
+	unix.Close(j.dir)
 }
 
 // exited is told by the reaper, once.
@@ -274,11 +278,25 @@ func (j *running) finish() {
 	if r.Left = j.owner.leftBehind(j); r.Left == 0 {
 		j.dismiss()
 	}
-	if err := writeRecord(j.spec.Dir, r); err != nil {
-		// The server still hears of it; only a server that is away now could miss it.
-		j.log.Error("exit record not written", "err", err)
+	err := writeRecord(j.dir, r)
+	if err != nil {
+		j.log.Error("exit record not written; trying again", "err", err)
 	}
 	j.owner.ended(j, r)
+	j.recordAgain(r, err)
+	unix.Close(j.dir)
+}
+
+// recordAgain tries on while the disk is full: until then only a server that is
+// there knows the end. It gives up when the job has been deleted.
+func (j *running) recordAgain(r Record, err error) {
+	for errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		time.Sleep(retryEvery) // nothing tells when space comes back
+		err = writeRecord(j.dir, r)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		j.log.Error("exit record not written", "err", err)
+	}
 }
 
 // dismiss ends the warden's thread: nothing of the job is left to watch.

@@ -67,6 +67,11 @@ type server struct {
 	reap  *reaper
 	idle  chan struct{} // has one element when the runner has nothing left to do
 
+	// spawning is read-locked by each start of a job and locked by a hello, so
+	// that a new server hears of every job or of its end, and by a stop.
+	spawning sync.RWMutex
+	stopping bool
+
 	mu      sync.Mutex
 	jobs    map[job.ID]*running
 	leaders map[int]bool // processes of the jobs
@@ -135,6 +140,9 @@ func (s *server) checkIdle() {
 
 // stop ends every job and waits for their records.
 func (s *server) stop() {
+	s.spawning.Lock()
+	s.stopping = true
+	s.spawning.Unlock()
 	s.mu.Lock()
 	live := slices.Collect(maps.Values(s.jobs))
 	s.mu.Unlock()
@@ -160,19 +168,10 @@ func (s *server) talk(c *serverConn) {
 		}
 		switch {
 		case r.Op == opHello:
-			// Jobs and subscription are taken together, so that no end falls between.
-			s.mu.Lock()
-			h := Hello{Protocol: Protocol, Version: s.c.Version, PID: os.Getpid(), Exe: exeIdentity(), ABI: s.level.ABI}
-			for _, j := range s.jobs {
-				h.Jobs = append(h.Jobs, j.startedAs())
-			}
-			h.Left = slices.Collect(maps.Keys(s.book.jobs))
-			c.subscribe()
-			c.send(message{Seq: r.Seq, Hello: &h})
-			s.mu.Unlock()
+			c.send(s.hello(c, r.Seq))
 		case r.Op == opSpawn && r.Spawn != nil:
 			go func() {
-				st, err := s.spawn(*r.Spawn)
+				st, err := s.spawn(c, *r.Spawn)
 				c.send(message{Seq: r.Seq, Started: st, Error: toWire(err)})
 			}()
 		case r.Op == opInput && r.Input != nil:
@@ -203,7 +202,35 @@ func (s *server) talk(c *serverConn) {
 	}
 }
 
-func (s *server) spawn(spec Spec) (*Started, error) {
+// hello introduces the runner and subscribes the connection. Starts that are
+// under way are waited for, and those that an earlier server asked for and that
+// were not begun are not begun any more: the new one could not know of them.
+func (s *server) hello(c *serverConn, seq uint64) message {
+	s.spawning.Lock()
+	defer s.spawning.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range s.conns {
+		other.superseded = other != c
+	}
+	h := Hello{Protocol: Protocol, Version: s.c.Version, PID: s.pid, Exe: exeIdentity(), ABI: s.level.ABI}
+	for _, j := range s.jobs {
+		h.Jobs = append(h.Jobs, j.startedAs())
+	}
+	h.Left = slices.Collect(maps.Keys(s.book.jobs))
+	c.subscribe()
+	return message{Seq: seq, Hello: &h}
+}
+
+func (s *server) spawn(c *serverConn, spec Spec) (*Started, error) {
+	s.spawning.RLock()
+	defer s.spawning.RUnlock()
+	if s.stopping {
+		return nil, job.Errorf(codeStopping, "the runner was told to stop")
+	}
+	if c.superseded {
+		return nil, job.Errorf(codeStopping, "another server has come")
+	}
 	s.pending.Add(1)
 	j, err := start(spec, owner{reap: s.reap, level: s.level, log: s.c.Log, grew: s.grew, ended: s.ended, started: s.add, leftBehind: s.leftBehind})
 	if err != nil {

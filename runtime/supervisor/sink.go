@@ -33,10 +33,10 @@ type sinkOptions struct {
 // askEvery is how much a job may write between two looks at the free space.
 const askEvery = 256 << 10
 
-func newSink(path string, o sinkOptions) (*sink, error) {
-	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+func newSink(dir int, name string, o sinkOptions) (*sink, error) {
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("create %s: %w", path, err)
+		return nil, fmt.Errorf("create %s: %w", name, err)
 	}
 	return &sink{fd: fd, sinkOptions: o}, nil
 }

@@ -15,7 +15,7 @@ const limitGrace = 10 * time.Second
 // outOfSpace ends the job when too little space is left below its directory. It
 // is asked by the job's own writes, so that only jobs that write are ended.
 func (j *running) outOfSpace() bool {
-	free, err := confine.Free(j.spec.Dir)
+	free, err := confine.Free(string(j.spec.Dir))
 	if err != nil || free >= j.spec.Limits.MinFree {
 		return false
 	}
