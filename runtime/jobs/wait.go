@@ -116,7 +116,7 @@ func (t *Table) Tail(ctx context.Context, id job.ID, limit int) (Result, error) 
 	if err != nil {
 		return Result{}, err
 	}
-	return t.read(ctx, s.job, func(f io.ReaderAt, size int64) (output.Page, error) {
+	return t.read(ctx, s.job, 0, func(f io.ReaderAt, size int64) (output.Page, error) {
 		p, err := output.Tail(f, size, limit, s.job.Status.Final())
 		p.More = false
 		return p, err
@@ -124,7 +124,7 @@ func (t *Table) Tail(ctx context.Context, id job.ID, limit int) (Result, error) 
 }
 
 func (t *Table) page(ctx context.Context, j job.Job, w Window) (Result, error) {
-	return t.read(ctx, j, func(f io.ReaderAt, size int64) (output.Page, error) {
+	return t.read(ctx, j, w.Offset, func(f io.ReaderAt, size int64) (output.Page, error) {
 		if w.Offset > size {
 			return output.Page{}, invalidOffset(w.Offset, size)
 		}
@@ -134,11 +134,13 @@ func (t *Table) page(ctx context.Context, j job.Job, w Window) (Result, error) {
 
 // read opens a job's output and makes a Result of what get takes from it. A job
 // without a file has no output: it has only just been created, or the job was
-// deleted while somebody waited for it.
-func (t *Table) read(ctx context.Context, j job.Job, get func(f io.ReaderAt, size int64) (output.Page, error)) (Result, error) {
+// deleted while somebody waited for it. One whose file cannot be read, since the
+// job did something to it, has none either; the client must still hear of it.
+func (t *Table) read(ctx context.Context, j job.Job, at int64, get func(f io.ReaderAt, size int64) (output.Page, error)) (Result, error) {
 	f, size, err := t.open(j.ID)
 	if err != nil {
-		return Result{}, err
+		t.c.Log.Warn("output of a job cannot be read", "job", j.ID, "err", err)
+		return Result{Job: j, OutputPath: filepath.Join(t.dir(j.ID), supervisor.OutputFile), Offset: at}, nil
 	}
 	if f != nil {
 		defer f.Close()

@@ -26,6 +26,8 @@ type client struct {
 	c     net.Conn
 	hello Hello
 
+	retiring bool // it starts no more jobs; guarded by Fleet.mu
+
 	write sync.Mutex
 
 	mu      sync.Mutex
@@ -37,9 +39,10 @@ type client struct {
 // events is who hears what a runner has to say. The calls come one at a time
 // and must not block.
 type events struct {
-	grown func(Grown)
-	ended func(Ended)
-	gone  func(*client)
+	grown    func(Grown)
+	ended    func(Ended)
+	stopping func()
+	gone     func(*client)
 }
 
 // dial connects to a runner and introduces itself. From then on events flow,
@@ -94,6 +97,8 @@ func (c *client) listen(r *bufio.Reader, ev events) {
 			}
 		case m.Ended != nil:
 			ev.ended(*m.Ended)
+		case m.Stopping:
+			ev.stopping()
 		default:
 			for _, g := range m.Grown {
 				ev.grown(g)

@@ -102,7 +102,8 @@ func (f *Fleet) connect(ctx context.Context, path string) (*client, error) {
 		if c.hello.Exe == exeIdentity() && f.current == nil {
 			f.current = c
 		}
-		return events{grown: f.h.Grown, ended: func(e Ended) { f.ended(c, e) }, gone: f.gone}
+		return events{grown: f.h.Grown, ended: func(e Ended) { f.ended(c, e) },
+			stopping: func() { f.stopping(c) }, gone: f.gone}
 	})
 	if err != nil {
 		return nil, err
@@ -126,6 +127,7 @@ func (f *Fleet) ended(c *client, e Ended) {
 	if e.Left > 0 {
 		f.left[e.ID] = c
 	}
+	f.leave(c)
 	f.mu.Unlock()
 	f.h.Ended(e)
 }
@@ -233,9 +235,37 @@ func (f *Fleet) unassign(stopping *client, id job.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.owner, id)
-	if stopping != nil && f.current == stopping {
+	if stopping != nil {
+		if f.current == stopping {
+			f.current = nil
+		}
+		f.leave(stopping)
+	}
+}
+
+// stopping is told that a runner starts no more jobs.
+func (f *Fleet) stopping(c *client) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c.retiring = true
+	if f.current == c {
 		f.current = nil
 	}
+	f.leave(c)
+}
+
+// leave closes the connection to a retiring runner when it has answered for its
+// last job. The caller holds f.mu.
+func (f *Fleet) leave(c *client) {
+	if !c.retiring {
+		return
+	}
+	for _, o := range f.owner {
+		if o.c == c {
+			return
+		}
+	}
+	c.c.Close()
 }
 
 func (f *Fleet) ownerOf(id job.ID) (*client, error) {

@@ -125,6 +125,9 @@ type message struct {
 	Started *Started   `json:"started,omitempty"`
 	Grown   []Grown    `json:"grown,omitempty"`
 	Ended   *Ended     `json:"ended,omitempty"`
+	// Stopping: the runner starts no more jobs, ends those that it has, and then
+	// waits a moment for its servers to leave.
+	Stopping bool `json:"stopping,omitempty"`
 }
 
 type wireError struct {

@@ -32,6 +32,9 @@ const firstContact = 30 * time.Second
 // stopGrace is what jobs get when the runner itself is told to stop.
 const stopGrace = 5 * time.Second
 
+// leaveWithin is how long a stopping runner waits for its servers to leave.
+const leaveWithin = 3 * time.Second
+
 // Serve is the runner. It returns nil when ctx has ended and every job with it,
 // or by itself when no server is connected and no process of a job is left.
 // The caller's goroutine must be locked to the process's main thread, so that
@@ -45,7 +48,7 @@ func Serve(ctx context.Context, c Config) error {
 		c.Log.Warn("jobs run without Landlock", "why", confine.WhyNot(err))
 	}
 	s := &server{c: c, pid: os.Getpid(), level: level, jobs: map[job.ID]*running{}, leaders: map[int]bool{},
-		book: book{map[job.ID]*running{}, map[int]job.ID{}}, conns: map[*serverConn]bool{}, idle: make(chan struct{}, 1)}
+		book: book{map[job.ID]*running{}, map[int]job.ID{}}, conns: map[*serverConn]bool{}, idle: make(chan struct{}, 1), gone: make(chan struct{}, 1)}
 	s.reap = newReaper(s.checkIdle, s.orphanReaped)
 	go s.reap.run()
 	go s.accept()
@@ -65,6 +68,7 @@ type server struct {
 	pid   int
 	level confine.Level
 	reap  *reaper
+	gone  chan struct{} // has one element when a connection has ended
 	idle  chan struct{} // has one element when the runner has nothing left to do
 
 	// spawning is read-locked by each start of a job and locked by a hello, so
@@ -122,6 +126,10 @@ func (s *server) left(c *serverConn) {
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
+	select {
+	case s.gone <- struct{}{}:
+	default:
+	}
 	s.checkIdle()
 }
 
@@ -145,8 +153,14 @@ func (s *server) stop() {
 	s.spawning.Unlock()
 	s.mu.Lock()
 	live := slices.Collect(maps.Values(s.jobs))
+	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	s.c.Log.Info("told to stop: ending all jobs", "jobs", len(live))
+	for _, c := range conns {
+		if c.subscribed() {
+			c.send(message{Stopping: true})
+		}
+	}
 	for _, j := range live {
 		j.terminate(stopGrace, "the runner was told to stop")
 	}
@@ -156,6 +170,22 @@ func (s *server) stop() {
 	s.mu.Unlock()
 	for _, id := range over {
 		s.sweep(id)
+	}
+	// What a server sent before it heard of the stop is still answered.
+	limit := time.NewTimer(leaveWithin)
+	defer limit.Stop()
+	for {
+		s.mu.Lock()
+		n := len(s.conns)
+		s.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		select {
+		case <-s.gone:
+		case <-limit.C:
+			return
+		}
 	}
 }
 

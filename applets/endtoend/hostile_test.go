@@ -1,0 +1,263 @@
+package endtoend
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// askRunner is a program that says hello to every runner's socket that it finds
+// below a state directory, and prints whether it was answered.
+const askRunner = `import socket, glob, struct, json, sys
+for path in sorted(glob.glob(sys.argv[1] + "/run/*.sock")):
+    s = socket.socket(socket.AF_UNIX)
+    m = json.dumps({"seq": 1, "op": "hello"}).encode()
+    try:
+        s.connect(path)
+        s.sendall(struct.pack(">I", len(m)) + m)
+        print("answer" if s.recv(4) else "closed")
+    except OSError:
+        print("closed")
+`
+
+// After an upgrade two runners live. A job of either is refused by both, and so
+// is one of another state directory's runner.
+func TestNoRunnerListensToAnyJob(t *testing.T) {
+	need(t, "python3")
+	one, two := filepath.Join(t.TempDir(), "difyrt"), filepath.Join(t.TempDir(), "difyrt")
+	copyFile(t, bin, one)
+	copyFile(t, bin, two)
+	home := t.TempDir()
+	file := write(t, filepath.Join(home, "ask.py"), askRunner)
+	s := start(t, withBinary(one), withHome(home), withState(filepath.Join(home, "state")))
+	path := m{"env": m{"PATH": "/usr/bin:/bin"}}
+	old := s.run("read x; python3 ask.py "+s.state, path, m{"timeout": 0})
+	s.stop()
+	s.bin = two
+	s.start()
+	s.sh("true") // starts the second runner
+	if n := len(s.runners()); n != 2 {
+		t.Fatalf("%d runners", n)
+	}
+	if out, err := exec.Command("python3", file, s.state).CombinedOutput(); err != nil || string(out) != "answer\nanswer\n" {
+		t.Fatalf("from outside: %v %s", err, out)
+	}
+	if r, err := s.follow(s.input(old.JobID, "\n", 0)); err != nil || !strings.HasSuffix(r.Output, "closed\nclosed\n") {
+		t.Errorf("a job of the old runner: %v %q", err, r.Output)
+	}
+	other := start(t, withHome(home))
+	if r := other.sh("python3 ask.py "+s.state, path); strings.Contains(r.Output, "answer") || !strings.Contains(r.Output, "closed\n") {
+		t.Errorf("a job of another state directory: %q", r.Output)
+	}
+}
+
+// A job that can write in its own directory cannot make its runner hang, or
+// write elsewhere.
+func TestRecordsInAHostileDirectory(t *testing.T) {
+	home := t.TempDir()
+	s := start(t, withHome(home), withState(filepath.Join(home, "state")))
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.Mkdir(target, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, trick := range map[string]string{
+		"fifo":      "mkfifo exit.json.tmp exit.json",
+		"links":     "ln -s " + target + "/x exit.json; ln -s " + target + "/y exit.json.tmp",
+		"directory": "mkdir -p exit.json/x exit.json.tmp",
+		"moved":     "cd ..; d=$(basename $(dirname $0)); mv $d $d.moved; ln -s " + target + " $d",
+	} {
+		r := s.sh("cd $(dirname $0) && { "+trick+"; }; exit 3", m{"mode": "stdio", "output_limit": 10})
+		if r.Status != "exited" || r.code() != 3 || r.JobID == "" {
+			t.Errorf("%s: %s %d", name, r.Status, r.code())
+		}
+	}
+	if list, err := os.ReadDir(target); err != nil || len(list) > 0 {
+		t.Errorf("written elsewhere: %v %v", list, err)
+	}
+	if r := s.sh("echo fine"); r.Output != "fine\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A server that is killed in the middle of starts harms no job: each that began
+// ends as it would have, and is reported so.
+func TestServerKilledAmongStarts(t *testing.T) {
+	s := start(t)
+	s.sh("true")
+	runner := s.runner()
+	for range 5 {
+		syscall.Kill(runner, syscall.SIGSTOP) // so that the starts are under way for certain
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				s.try("POST", "/v1/jobs/run", m{"script": "echo start; sleep 0.2; echo end; exit 3", "timeout": 0}, nil)
+			})
+		}
+		var list struct{ Jobs []view }
+		for end := time.Now().Add(patience); len(list.Jobs) < 20 && time.Now().Before(end); {
+			s.call("GET", "/v1/jobs?status=starting&limit=200", nil, &list)
+		}
+		s.kill()
+		wg.Wait()
+		time.AfterFunc(100*time.Millisecond, func() { syscall.Kill(runner, syscall.SIGCONT) })
+		s.start()
+		for i, j := range list.Jobs {
+			if status, _, _ := s.send(t.Context(), "GET", "/v1/jobs/"+j.JobID, nil); status == 404 {
+				list.Jobs[i].JobID = "" // killed before its row was written
+				continue
+			}
+			v := s.done(j.JobID)
+			r := s.waitFor(j.JobID, 0)
+			ran := v.Status == "exited" && v.code() == 3 && r.Output == "start\nend\n"
+			never := v.Status == "lost" && r.Output == ""
+			if !ran && !never {
+				t.Errorf("job %s: %s %d %q", j.JobID, v.Status, v.code(), r.Output)
+			}
+		}
+		for _, p := range processes() {
+			if p.ppid == runner && p.state != 'Z' {
+				t.Errorf("a process without a job: %+v", p)
+			}
+		}
+		if s.runner() != runner {
+			t.Fatal("the runner was replaced")
+		}
+		for _, j := range list.Jobs {
+			if j.JobID != "" {
+				s.call("DELETE", "/v1/jobs/"+j.JobID, nil, nil)
+			}
+		}
+	}
+}
+
+// A runner that is told to stop while jobs come ends, and the jobs that come go
+// to the next one.
+func TestRunnerStoppedWhileJobsCome(t *testing.T) {
+	s := start(t)
+	s.sh("true")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				var r result
+				if err := s.try("POST", "/v1/jobs/run", m{"script": "echo x", "idle_flush_seconds": 10}, &r); err != nil {
+					t.Error(err)
+				} else if whole := r.Status == "exited" && r.Output == "x\n"; !whole && r.Status != "terminated" && r.Status != "exited" {
+					t.Errorf("%s %q", r.Status, r.Output)
+				}
+			}
+		})
+	}
+	for range 5 {
+		old := s.runners()
+		for _, pid := range old {
+			syscall.Kill(pid, syscall.SIGTERM)
+			awaitDeath(t, pid)
+		}
+		s.sh("true")
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// A runner that hangs cannot hold a call beyond its time.
+func TestRunnerThatHangs(t *testing.T) {
+	s := start(t)
+	r := s.run("read x; exit 5", m{"timeout": 0})
+	runner := s.runner()
+	syscall.Kill(runner, syscall.SIGSTOP)
+	began := time.Now()
+	s.refuse("POST", "/v1/jobs/"+r.JobID+"/input", m{"text": "\n", "offset": 0, "timeout": 0.2}, 504, "input_timeout")
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("input took %v", took)
+	}
+	if page := s.waitFor(r.JobID, 0, m{"timeout": 0.1}); page.Done {
+		t.Errorf("%+v", page)
+	}
+	syscall.Kill(runner, syscall.SIGCONT)
+	if v := s.done(r.JobID); v.code() != 5 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Half a character is no answer: a waiter sleeps on until the rest comes.
+func TestHalfACharacterIsWaitedFor(t *testing.T) {
+	s := start(t)
+	for _, limit := range []int{1, 100} {
+		r := s.run(`printf '\342'; sleep 1; printf '\202\254'; sleep 600`, m{"mode": "stdio", "timeout": 0})
+		answers := 0
+		for offset := int64(0); offset == 0; answers++ {
+			page := s.waitFor(r.JobID, 0, m{"timeout": 10, "output_limit": limit, "idle_flush_seconds": 0.05})
+			if page.Output != "" && page.Output != "€" {
+				t.Fatalf("%+v", page)
+			}
+			offset = page.Offset
+		}
+		if answers != 1 {
+			t.Errorf("limit %d: %d answers until the character was whole", limit, answers)
+		}
+		s.terminate(r.JobID, 0)
+	}
+}
+
+// A disk that a job has filled is freed by deleting, whatever is unsaved.
+func TestFullDiskIsFreedByDeleting(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting a file system wants root")
+	}
+	need(t, "mount", "umount")
+	dir := t.TempDir()
+	mount(t, dir, "size=3m,mode=700")
+	s := start(t, withState(filepath.Join(dir, "state")), withArgs("--gc-interval", "200ms"))
+	done := s.sh("head -c 500000 /dev/zero | tr '\\0' x", m{"mode": "stdio", "output_limit": 10})
+	filler := s.run("yes", m{"mode": "stdio", "timeout": 0})
+	awaitBlockedWriter(t, s.runner())
+	if v := s.terminate(filler.JobID, 0); v.Status != "terminated" {
+		t.Errorf("%+v", v)
+	}
+	for _, id := range []string{done.JobID, filler.JobID} {
+		s.call("DELETE", "/v1/jobs/"+id, nil, nil)
+	}
+	if r := s.sh("echo space"); r.Output != "space\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestPathsThatAreNotUTF8(t *testing.T) {
+	dir := t.TempDir()
+	home, state := dir+"/h\xffome", dir+"/st\xffate"
+	s := start(t, withHome(home), withState(state))
+	r := s.sh("echo made > file; pwd | od -An -tx1 | tr -d ' \\n' | grep -c ff")
+	if r.Output != "1\n" {
+		t.Errorf("%s %q", r.Status, r.Output)
+	}
+	if list, _ := os.ReadDir(dir); len(list) != 2 {
+		t.Errorf("directories: %q", list)
+	}
+	if b, err := os.ReadFile(home + "/file"); err != nil || string(b) != "made\n" {
+		t.Errorf("%v %q", err, b)
+	}
+}
+
+// What a cut input left in the terminal counts against the next one.
+func TestInputAfterACutOne(t *testing.T) {
+	s := start(t)
+	s.gate("gate") // and nobody opens it
+	r := s.run("stty -echo; echo up; read x < gate; while read l; do echo ${#l}; done", m{"idle_flush_seconds": 0.05})
+	s.refuse("POST", "/v1/jobs/"+r.JobID+"/input", m{"text": strings.Repeat(strings.Repeat("a", 99)+"\n", 200) + strings.Repeat("b", 4000), "offset": 0, "timeout": 0.2}, 504, "input_timeout")
+	status, b, err := s.send(t.Context(), "POST", "/v1/jobs/"+r.JobID+"/input", m{"text": strings.Repeat("c", 4090) + "\n", "offset": 0, "timeout": 0.2})
+	if err != nil || status == 200 {
+		t.Errorf("%v %d %s", err, status, b)
+	}
+}
