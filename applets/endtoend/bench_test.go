@@ -159,7 +159,7 @@ func BenchmarkBlockedWaiters(b *testing.B) {
 		}()
 	}
 	asked.Wait()
-	for len(fds(s.cmd.Process.Pid, "socket:")) < waiters {
+	for s.connections() < waiters {
 	}
 	for b.Loop() {
 		time.Sleep(time.Second) // the last of them settles

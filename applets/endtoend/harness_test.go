@@ -475,6 +475,29 @@ func (s *server) terminate(id string, grace float64) (v view) {
 
 func (s *server) jobDir(id string) string { return filepath.Join(s.state, "jobs", id) }
 
+// connections counts the server's established TCP connections. Its descriptors
+// are closed to its user, the kernel's table is not (proc_net_tcp).
+func (s *server) connections() int {
+	s.t.Helper()
+	_, port, _ := strings.Cut(strings.TrimPrefix(s.url, "http://"), ":")
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	count := 0
+	for line := range strings.SplitSeq(string(table), "\n") {
+		f := strings.Fields(line)
+		if len(f) > 3 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", n)) && f[3] == "01" {
+			count++
+		}
+	}
+	return count
+}
+
 // gate is a fifo in the home: a job that reads it sleeps until open is called.
 type gate struct{ path string }
 

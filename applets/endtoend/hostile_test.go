@@ -261,3 +261,75 @@ func TestInputAfterACutOne(t *testing.T) {
 		t.Errorf("%v %d %s", err, status, b)
 	}
 }
+
+// A server that was stopped for so long that its runner gave it up finds the
+// runner again, and every job with it.
+func TestServerStoppedForLong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes what a runner's patience takes")
+	}
+	s := start(t)
+	quiet := s.run("read x; exit 5", m{"timeout": 0})
+	chatty := s.run("i=0; while [ ! -e enough ]; do i=$((i+1)); echo $i; sleep 0.002; done; exit 6", m{"timeout": 0})
+	short := s.run("sleep 5; echo meanwhile; exit 7", m{"timeout": 0})
+	runner := s.runner()
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	for end := time.Now().Add(patience); ; { // until the runner has hung up
+		if n := len(fds(runner, "socket:")); n < 2 || time.Now().After(end) {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	s.cmd.Process.Signal(syscall.SIGCONT)
+	write(t, filepath.Join(s.home, "enough"), "")
+	s.waitFor(quiet.JobID, 0, m{"timeout": 1})
+	if f, err := s.follow(s.input(quiet.JobID, "\n", 0)); err != nil || f.code() != 5 {
+		t.Errorf("quiet job: %v %s %d", err, f.Status, f.code())
+	}
+	for id, code := range map[string]int{chatty.JobID: 6, short.JobID: 7} {
+		if v := s.done(id); v.Status != "exited" || v.code() != code {
+			t.Errorf("%s %d, want exit %d", v.Status, v.code(), code)
+		}
+	}
+	if s.runner() != runner {
+		t.Error("the runner was replaced")
+	}
+}
+
+// The row of a job that still runs may be at its end; the server starts.
+func TestRowThatHasEndedBeforeItsJob(t *testing.T) {
+	s := start(t)
+	mark := unique()
+	r := s.run("exec sleep "+mark, m{"timeout": 0})
+	s.kill()
+	if code, _, errOut := call(t, "", "shellctl-runner-exit", "--state-dir", s.state, "--job-id", r.JobID, "--exit-code", "0", "--ended-at", "2026-01-02T03:04:05Z"); code != 0 {
+		t.Fatal(errOut)
+	}
+	s.start()
+	if v := s.view(r.JobID); v.Status != "exited" {
+		t.Errorf("%+v", v)
+	}
+	if out := s.sh("echo fine"); out.Output != "fine\n" {
+		t.Errorf("%+v", out)
+	}
+}
+
+// A job with living processes is not collected, so that they can be ended.
+func TestJobWithProcessesIsKept(t *testing.T) {
+	needScope(t)
+	need(t, "setsid", "pgrep")
+	s := start(t, withArgs("--retention", "100ms", "--gc-interval", "100ms"))
+	mark := unique()
+	kept := s.sh(daemon(mark)+"exit 3", m{"mode": "stdio"})
+	for range 3 {
+		other := s.sh("true")
+		awaitChange(t, func() bool { _, err := os.Stat(s.jobDir(other.JobID)); return err != nil }, filepath.Join(s.state, "jobs"))
+	}
+	if len(withArg(mark)) != 1 {
+		t.Fatal("the process is gone")
+	}
+	s.call("DELETE", "/v1/jobs/"+kept.JobID, nil, nil)
+	if len(withArg(mark)) != 0 {
+		t.Error("the process is still there")
+	}
+}

@@ -50,7 +50,7 @@ func TestStopWithBlockedWaiters(t *testing.T) {
 func TestWaiterWhoseClientWentAway(t *testing.T) {
 	s := start(t)
 	r := s.run("sleep 600", m{"timeout": 0})
-	sockets := func() int { return len(fds(s.cmd.Process.Pid, "socket:")) }
+	sockets := func() int { return s.connections() }
 	before := sockets()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

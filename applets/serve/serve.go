@@ -28,7 +28,7 @@ stops them. Jobs outlive the server: stop it, upgrade it, start it again.`, s)
 	c.After = help
 	listen := c.Flags.String("listen", "127.0.0.1:8765", "`ADDRESS` to listen on: host:port, or unix:PATH")
 	state := c.Flags.String("state-dir", "", "`DIR` of the job table, outputs and sockets (default $XDG_DATA_HOME/shellctl or ~/.local/share/shellctl)")
-	token := c.Flags.String("token", "", "bearer `TOKEN` that clients must send; visible in the process list, prefer --token-file")
+	token := c.Flags.String("token", "", "bearer `TOKEN` that clients must send; it is in the process list until the server has read it, prefer --token-file")
 	tokenFile := c.Flags.String("token-file", "", "`FILE` that holds the token")
 	retention := c.Flags.Duration("retention", 300*time.Second, "how long a finished job is kept, a `DURATION` such as 10m")
 	gc := c.Flags.Duration("gc-interval", 60*time.Second, "how often finished jobs are looked for, a `DURATION`")

@@ -35,8 +35,8 @@ func NewWarden(l Level, rs *Ruleset, f Filter, first func()) (*Warden, error) {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := restrict(rs, f)
 		if err == nil && rs != nil && l.Scoped&scopeSignal != 0 {
-			// Asked, and not only taken from the table: before a signal goes out
-			// to all, the way out of the domain must be seen to be shut.
+			// The kernel took the scope when the ruleset was made. As root this
+			// also sees that the way out is shut; a plain user could not tell.
 			w.scoped = unix.Kill(1, 0) == unix.EPERM
 		}
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"difyrt/runtime/job"
@@ -154,7 +155,9 @@ func (t *Table) collectOnce() (removed int, err error) {
 	defer cancel()
 	for {
 		ids, err := t.store.Expired(ctx, time.Now().Add(-t.c.Retention), collectBatch)
-		if err != nil || len(ids) == 0 {
+		// A job whose processes run on is kept, so that they can still be ended.
+		ids = slices.DeleteFunc(ids, t.fleet.Left)
+		if err != nil || len(ids) == 0 || t.isStopping() {
 			return removed, err
 		}
 		n, err := t.remove(ctx, ids...)

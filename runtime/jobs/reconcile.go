@@ -53,11 +53,15 @@ func (t *Table) adopt(ctx context.Context, st supervisor.Started) error {
 		if _, ended, _ := supervisor.ReadRecord(t.jobsDir, st.ID); ended {
 			return nil
 		}
+		if j, err := t.store.Get(ctx, st.ID); err == nil {
+			t.c.Log.Warn("a job runs that has ended by its row; it is left alone", "job", st.ID, "status", j.Status, "pid", st.PID)
+			return nil
+		}
 		j := job.Job{ID: st.ID, Mode: st.Mode, Status: job.Starting, CreatedAt: st.At}
+		e = t.add(j) // before its end can be told
 		if err := t.store.Insert(ctx, j); err != nil {
 			return fmt.Errorf("adopt job %s: %w", st.ID, err)
 		}
-		e = t.add(j)
 	}
 	size, err := t.size(st.ID)
 	if err != nil {

@@ -83,6 +83,15 @@ func Open(ctx context.Context, c Config, st *store.Store) (*Table, error) {
 // Stop lets every waiter go with what there is. Calls still work.
 func (t *Table) Stop() { t.stopOnce.Do(func() { close(t.stopping) }) }
 
+func (t *Table) isStopping() bool {
+	select {
+	case <-t.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close leaves running jobs to their runner and closes the store. No call may
 // be under way or follow.
 func (t *Table) Close() error {

@@ -55,8 +55,9 @@ func (s *Store) Finish(ctx context.Context, id job.ID, e job.End) error {
 }
 
 // Delete removes rows and tells how many there were.
-func (s *Store) Delete(ctx context.Context, ids ...job.ID) (n int, err error) {
-	err = s.submit(ctx, "delete jobs", func(ctx context.Context, st *statements) error {
+func (s *Store) Delete(ctx context.Context, ids ...job.ID) (int, error) {
+	var n int // the writer's until it has answered
+	err := s.submit(ctx, "delete jobs", func(ctx context.Context, st *statements) error {
 		n = 0
 		for _, id := range ids {
 			r, err := st.delete.ExecContext(ctx, string(id))

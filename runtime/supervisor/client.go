@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"difyrt/runtime/job"
 	"difyrt/runtime/unixsock"
 )
@@ -24,6 +26,7 @@ const handshake = 15 * time.Second
 // client is a server's end of the connection to one runner.
 type client struct {
 	c     net.Conn
+	path  string // of the socket
 	hello Hello
 
 	retiring bool // it starts no more jobs; guarded by Fleet.mu
@@ -39,10 +42,11 @@ type client struct {
 // events is who hears what a runner has to say. The calls come one at a time
 // and must not block.
 type events struct {
-	grown    func(Grown)
-	ended    func(Ended)
-	stopping func()
-	gone     func(*client)
+	grown     func(Grown)
+	ended     func(Ended)
+	stopping  func()
+	leftEnded func(job.ID)
+	gone      func(*client)
 }
 
 // dial connects to a runner and introduces itself. From then on events flow,
@@ -52,21 +56,22 @@ func dial(ctx context.Context, path string, ready func(*client) events) (*client
 	if err != nil {
 		return nil, err
 	}
-	c := &client{c: conn, replies: map[uint64]chan message{}, gone: make(chan struct{})}
+	c := &client{c: conn, path: path, replies: map[uint64]chan message{}, gone: make(chan struct{})}
 	r := bufio.NewReaderSize(conn, 4<<10)
 	conn.SetDeadline(time.Now().Add(handshake))
 	c.seq = 1
 	if err := writeFrame(conn, request{Seq: 1, Op: opHello}); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("greet the runner: %w", err)
+		return nil, fmt.Errorf("greet the runner: %w", hungUp(err))
 	}
 	var m message
-	if err := readFrame(r, &m); err != nil || m.Hello == nil {
+	if err := readFrame(r, &m); err != nil {
 		conn.Close()
-		if err == nil || errors.Is(err, io.EOF) {
-			err = ErrGone
-		}
-		return nil, fmt.Errorf("greet the runner: %w", err)
+		return nil, fmt.Errorf("greet the runner: %w", hungUp(err))
+	}
+	if m.Hello == nil {
+		conn.Close()
+		return nil, errors.New("greet the runner: it says something else first")
 	}
 	if m.Hello.Protocol < 1 || m.Hello.Protocol > Protocol {
 		conn.Close()
@@ -78,6 +83,16 @@ func dial(ctx context.Context, path string, ready func(*client) events) (*client
 	ev := ready(c)
 	go c.listen(r, ev)
 	return c, nil
+}
+
+// hungUp puts the ways in which a runner can close a connection into one.
+func hungUp(err error) error {
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
+		if errors.Is(err, e) {
+			return fmt.Errorf("%w: %w", ErrGone, err)
+		}
+	}
+	return err
 }
 
 func (c *client) listen(r *bufio.Reader, ev events) {
@@ -99,6 +114,8 @@ func (c *client) listen(r *bufio.Reader, ev events) {
 			ev.ended(*m.Ended)
 		case m.Stopping:
 			ev.stopping()
+		case m.LeftEnded != "":
+			ev.leftEnded(m.LeftEnded)
 		default:
 			for _, g := range m.Grown {
 				ev.grown(g)

@@ -27,8 +27,6 @@ type serverConn struct {
 
 	write sync.Mutex // held for each frame
 
-	superseded bool // a newer server has said hello; guarded by server.spawning
-
 	mu     sync.Mutex
 	grown  map[job.ID]int64 // not yet told; nil before the subscription
 	signal chan struct{}
@@ -47,6 +45,11 @@ func (c *serverConn) read(r *request) error { return readFrame(c.r, r) }
 func (c *serverConn) send(m message) bool {
 	c.write.Lock()
 	defer c.write.Unlock()
+	return c.sendLocked(m)
+}
+
+// sendLocked is send for a caller that holds c.write.
+func (c *serverConn) sendLocked(m message) bool {
 	c.c.SetWriteDeadline(time.Now().Add(stalled))
 	if err := writeFrame(c.c, m); err != nil {
 		c.close()

@@ -51,6 +51,12 @@ type owned struct {
 	st Started
 }
 
+// How often, and after which pause, a runner that hangs up is tried again.
+const (
+	hangUps     = 20
+	hangUpPause = 50 * time.Millisecond
+)
+
 // OpenFleet connects to every runner that lives in the state directory, and
 // gives the jobs that they hold. Only one server may do so: hold the state
 // directory's lock. Events may reach h before OpenFleet returns.
@@ -70,12 +76,12 @@ func OpenFleet(ctx context.Context, stateDir string, log *slog.Logger, h Handler
 			continue
 		}
 		path := filepath.Join(dir, n.Name())
-		c, err := f.connect(ctx, path)
+		c, err := f.reach(ctx, path)
 		switch {
 		case err == nil:
 			jobs = append(jobs, c.hello.Jobs...)
-		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, ErrGone), errors.Is(err, fs.ErrNotExist):
-			os.Remove(path) // its runner was killed, or ended just now
+		case isDead(err):
+			os.Remove(path) // its runner was killed, or has ended
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			f.Close()
 			return nil, nil, fmt.Errorf("the runner at %s does not answer; it may be stopped (continue it with SIGCONT) or hang (SIGKILL ends it, and its jobs are lost): %w", path, err)
@@ -85,6 +91,23 @@ func OpenFleet(ctx context.Context, stateDir string, log *slog.Logger, h Handler
 		}
 	}
 	return f, jobs, nil
+}
+
+// reach is connect for a runner that may be ending: then it is refused at the
+// next try. One that lives and hangs up must not be taken for dead: its jobs would be.
+func (f *Fleet) reach(ctx context.Context, path string) (*client, error) {
+	for try := 0; ; try++ {
+		c, err := f.connect(ctx, path)
+		if !errors.Is(err, ErrGone) || try == hangUps {
+			return c, err
+		}
+		time.Sleep(hangUpPause) // nothing tells when it has ended
+	}
+}
+
+// isDead tells the errors of a socket that nobody listens on.
+func isDead(err error) bool {
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }
 
 // connect dials a runner and takes it into the fleet.
@@ -103,7 +126,7 @@ func (f *Fleet) connect(ctx context.Context, path string) (*client, error) {
 			f.current = c
 		}
 		return events{grown: f.h.Grown, ended: func(e Ended) { f.ended(c, e) },
-			stopping: func() { f.stopping(c) }, gone: f.gone}
+			stopping: func() { f.stopping(c) }, leftEnded: f.leftEnded, gone: f.gone}
 	})
 	if err != nil {
 		return nil, err
@@ -132,18 +155,20 @@ func (f *Fleet) ended(c *client, e Ended) {
 	f.h.Ended(e)
 }
 
+func (f *Fleet) leftEnded(id job.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.left, id)
+}
+
+// gone is told that a connection has ended. That is not yet the end of the
+// runner: it gives up a server that does not read for a while, as one that was
+// stopped. So it is dialed again, and only one that nobody answers for is dead.
 func (f *Fleet) gone(c *client) {
 	f.mu.Lock()
 	delete(f.clients, c)
 	if f.current == c {
 		f.current = nil
-	}
-	var jobs []Started
-	for id, o := range f.owner {
-		if o.c == c {
-			jobs = append(jobs, o.st)
-			delete(f.owner, id)
-		}
 	}
 	maps.DeleteFunc(f.left, func(_ job.ID, o *client) bool { return o == c })
 	closed := f.closed
@@ -151,12 +176,58 @@ func (f *Fleet) gone(c *client) {
 	if closed {
 		return
 	}
-	if len(jobs) > 0 {
+	again, err := f.again(c)
+	f.mu.Lock()
+	var jobs []Started
+	for id, o := range f.owner { // those that it still has are again's by now
+		if o.c == c {
+			jobs = append(jobs, o.st)
+			delete(f.owner, id)
+		}
+	}
+	f.mu.Unlock()
+	switch {
+	case again != nil:
+		f.log.Warn("the connection to a runner was lost and is there again", "pid", c.hello.PID, "jobs", len(again.hello.Jobs))
+		for _, st := range again.hello.Jobs {
+			f.h.Grown(Grown{st.ID, st.Size})
+		}
+	case errors.Is(err, errClosed):
+		return
+	case len(jobs) > 0:
 		f.log.Error("a runner died", "pid", c.hello.PID, "jobs", len(jobs), "its_log", logTail(f.stateDir))
-	} else {
+	default:
 		f.log.Info("a runner ended", "pid", c.hello.PID)
 	}
 	f.h.RunnerGone(jobs)
+}
+
+// errClosed ends the search for a runner when the server stops.
+var errClosed = errors.New("the fleet is closed")
+
+// again connects anew to the runner of a connection that has ended, for as long
+// as it lives.
+func (f *Fleet) again(c *client) (*client, error) {
+	for {
+		n, err := f.reach(context.Background(), c.path)
+		f.mu.Lock()
+		closed := f.closed
+		f.mu.Unlock()
+		switch {
+		case closed:
+			if n != nil {
+				n.c.Close()
+			}
+			return nil, errClosed
+		case err == nil:
+			return n, nil
+		case isDead(err):
+			os.Remove(c.path)
+			return nil, err
+		}
+		f.log.Error("a runner does not answer; trying on", "pid", c.hello.PID, "err", err)
+		time.Sleep(time.Second) // a process that is stopped or hangs tells nobody
+	}
 }
 
 // runner gives the runner for new jobs and starts it when there is none.
@@ -299,12 +370,22 @@ func (f *Fleet) Terminate(ctx context.Context, id job.ID, grace time.Duration) e
 func (f *Fleet) Sweep(ctx context.Context, id job.ID) error {
 	f.mu.Lock()
 	c := f.left[id]
-	delete(f.left, id)
 	f.mu.Unlock()
 	if c == nil {
 		return nil
 	}
-	return c.sweep(ctx, id)
+	err := c.sweep(ctx, id)
+	if err == nil {
+		f.leftEnded(id)
+	}
+	return err
+}
+
+// Left says whether processes of an ended job still run.
+func (f *Fleet) Left(id job.ID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.left[id] != nil
 }
 
 // Close leaves the runners to themselves: their jobs go on.

@@ -110,23 +110,31 @@ func (s *server) forget(id job.ID) {
 	j := s.book.jobs[id]
 	delete(s.book.jobs, id)
 	maps.DeleteFunc(s.book.owners, func(_ int, o job.ID) bool { return o == id })
-	s.mu.Unlock()
-	if j != nil {
-		j.dismiss()
-	}
-}
-
-// sweep kills what an ended job has left behind.
-func (s *server) sweep(id job.ID) {
-	s.mu.Lock()
-	j := s.book.jobs[id]
+	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	if j == nil {
 		return
 	}
+	j.dismiss()
+	for _, c := range conns {
+		if c.subscribed() {
+			c.send(message{LeftEnded: id})
+		}
+	}
+}
+
+// sweep kills what an ended job has left behind.
+func (s *server) sweep(id job.ID) error {
+	s.mu.Lock()
+	j := s.book.jobs[id]
+	s.mu.Unlock()
+	if j == nil {
+		return nil
+	}
 	if !confine.NewTree(j.leader, j.warden).Kill(time.Now().Add(killWithin)) {
 		s.c.Log.Error("processes of an ended job are still there", "job", id)
-		return
+		return job.Errorf(job.CodeInternal, "processes of job %s hang in the kernel, or fork faster than they can be killed", id)
 	}
 	s.forget(id)
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -48,37 +49,49 @@ func notBelow(pid, self int) error {
 	if err != nil {
 		return err
 	}
-	for p := pid; p > 1; {
-		if p == self {
+	way, err := ancestors(pid)
+	if err != nil {
+		return err
+	}
+	for _, p := range append([]int{pid}, way...) {
+		switch {
+		case p == self:
 			return fmt.Errorf("process %d belongs to a job", pid)
-		}
-		if mine[p] {
+		case slices.Contains(mine, p):
 			return nil
-		}
-		if isRunner(p) {
+		case isRunner(p):
 			return fmt.Errorf("process %d belongs to a job of the runner %d", pid, p)
 		}
-		row, ok := confine.ReadProcess(p)
-		if !ok {
-			return fmt.Errorf("process %d has gone away", pid)
-		}
-		p = row.PPID
 	}
 	return nil
 }
 
-// ancestors gives the processes above pid.
-func ancestors(pid int) (map[int]bool, error) {
-	up := map[int]bool{}
-	for p := pid; p > 1; {
-		row, ok := confine.ReadProcess(p)
-		if !ok {
-			return nil, fmt.Errorf("process %d has gone away", p)
+// walks bounds how often ancestors begins anew.
+const walks = 100
+
+// ancestors gives the processes above pid, nearest first. A parent that ends
+// while the way is walked, as a killed server's process does, makes it begin
+// anew: the way has changed.
+func ancestors(pid int) ([]int, error) {
+	for range walks {
+		var up []int
+		p := pid
+		for p > 1 {
+			row, ok := confine.ReadProcess(p)
+			if !ok {
+				break
+			}
+			p = row.PPID
+			up = append(up, p)
 		}
-		p = row.PPID
-		up[p] = true
+		if p <= 1 {
+			return up, nil
+		}
+		if p == pid {
+			break
+		}
 	}
-	return up, nil
+	return nil, fmt.Errorf("process %d has gone away", pid)
 }
 
 // isRunner knows a runner by the arguments that launch gives it. A job can make

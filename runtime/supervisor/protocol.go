@@ -56,6 +56,7 @@ type Started struct {
 	Start uint64    `json:"start"`
 	At    time.Time `json:"at"`
 	Mode  job.Mode  `json:"mode"`
+	Size  int64     `json:"size"` // of the output file
 }
 
 // Grown says how long a job's output file is by now.
@@ -128,6 +129,8 @@ type message struct {
 	// Stopping: the runner starts no more jobs, ends those that it has, and then
 	// waits a moment for its servers to leave.
 	Stopping bool `json:"stopping,omitempty"`
+	// LeftEnded: the last process that this ended job had left running is gone.
+	LeftEnded job.ID `json:"left_ended,omitempty"`
 }
 
 type wireError struct {

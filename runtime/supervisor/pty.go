@@ -182,6 +182,10 @@ func (t *terminal) discard() {
 			_, rerr = readAvailable(int(fd), c.in)
 			return rerr != unix.EAGAIN
 		})
+		if errors.Is(err, os.ErrDeadlineExceeded) { // leaderExited's, set late
+			t.master.SetReadDeadline(time.Time{})
+			continue
+		}
 		if err != nil || rerr != nil {
 			return
 		}

@@ -315,7 +315,7 @@ func (j *running) lostStderr() error {
 
 // startedAs says what a client is told of a running job.
 func (j *running) startedAs() Started {
-	return Started{ID: j.spec.ID, PID: j.pid, Start: j.leader.Start, At: j.started, Mode: j.spec.Mode}
+	return Started{ID: j.spec.ID, PID: j.pid, Start: j.leader.Start, At: j.started, Mode: j.spec.Mode, Size: j.out.size.Load()}
 }
 
 // input types text into the job's terminal.

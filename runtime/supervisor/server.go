@@ -75,6 +75,7 @@ type server struct {
 	// that a new server hears of every job or of its end, and by a stop.
 	spawning sync.RWMutex
 	stopping bool
+	master   *serverConn // the last that said hello: jobs are started for it alone
 
 	mu      sync.Mutex
 	jobs    map[job.ID]*running
@@ -83,6 +84,7 @@ type server struct {
 	conns   map[*serverConn]bool
 	hadConn bool           // somebody was here, or nobody came in time
 	retired bool           // ends with its last job, connected or not
+	untold  int            // ended jobs of which nobody has been told yet
 	pending sync.WaitGroup // jobs that have not been told of
 
 	recording sync.Mutex // one runner-exit at a time
@@ -138,7 +140,7 @@ func (s *server) left(c *serverConn) {
 func (s *server) checkIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.hadConn && len(s.jobs) == 0 && (s.retired || len(s.conns) == 0) && s.reap.empty() {
+	if s.hadConn && len(s.jobs) == 0 && s.untold == 0 && (s.retired || len(s.conns) == 0) && s.reap.empty() {
 		select {
 		case s.idle <- struct{}{}:
 		default:
@@ -169,7 +171,7 @@ func (s *server) stop() {
 	over := slices.Collect(maps.Keys(s.book.jobs))
 	s.mu.Unlock()
 	for _, id := range over {
-		s.sweep(id)
+		_ = s.sweep(id) // it has said in the log what it could not end
 	}
 	// What a server sent before it heard of the stop is still answered.
 	limit := time.NewTimer(leaveWithin)
@@ -198,7 +200,10 @@ func (s *server) talk(c *serverConn) {
 		}
 		switch {
 		case r.Op == opHello:
-			c.send(s.hello(c, r.Seq))
+			// Nothing may go out between the subscription and the answer.
+			c.write.Lock()
+			c.sendLocked(s.hello(c, r.Seq))
+			c.write.Unlock()
 		case r.Op == opSpawn && r.Spawn != nil:
 			go func() {
 				st, err := s.spawn(c, *r.Spawn)
@@ -217,8 +222,7 @@ func (s *server) talk(c *serverConn) {
 			c.send(message{Seq: r.Seq, Error: toWire(err)})
 		case r.Op == opSweep && r.Sweep != nil:
 			go func() {
-				s.sweep(r.Sweep.ID)
-				c.send(message{Seq: r.Seq})
+				c.send(message{Seq: r.Seq, Error: toWire(s.sweep(r.Sweep.ID))})
 			}()
 		case r.Op == opRetire:
 			s.mu.Lock()
@@ -240,9 +244,7 @@ func (s *server) hello(c *serverConn, seq uint64) message {
 	defer s.spawning.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for other := range s.conns {
-		other.superseded = other != c
-	}
+	s.master = c
 	h := Hello{Protocol: Protocol, Version: s.c.Version, PID: s.pid, Exe: exeIdentity(), ABI: s.level.ABI}
 	for _, j := range s.jobs {
 		h.Jobs = append(h.Jobs, j.startedAs())
@@ -258,7 +260,7 @@ func (s *server) spawn(c *serverConn, spec Spec) (*Started, error) {
 	if s.stopping {
 		return nil, job.Errorf(codeStopping, "the runner was told to stop")
 	}
-	if c.superseded {
+	if c != s.master {
 		return nil, job.Errorf(codeStopping, "another server has come")
 	}
 	s.pending.Add(1)
@@ -308,6 +310,7 @@ func (s *server) grew(j *running, size int64) {
 func (s *server) ended(j *running, r Record) {
 	defer s.pending.Done()
 	s.mu.Lock()
+	s.untold++
 	delete(s.jobs, j.spec.ID)
 	delete(s.leaders, j.pid)
 	conns := slices.Collect(maps.Keys(s.conns))
@@ -324,5 +327,8 @@ func (s *server) ended(j *running, r Record) {
 			s.c.Log.Warn("exit not in the database; the next server takes it from the record", "job", j.spec.ID, "err", err)
 		}
 	}
+	s.mu.Lock()
+	s.untold--
+	s.mu.Unlock()
 	s.checkIdle()
 }
