@@ -88,9 +88,9 @@ func TestRecordsInAHostileDirectory(t *testing.T) {
 // ends as it would have, and is reported so.
 func TestServerKilledAmongStarts(t *testing.T) {
 	s := start(t)
-	s.sh("true")
-	runner := s.runner()
 	for range 5 {
+		s.sh("true") // the last runner may have ended in between, with nothing to do
+		runner := s.runner()
 		syscall.Kill(runner, syscall.SIGSTOP) // so that the starts are under way for certain
 		var wg sync.WaitGroup
 		for range 20 {
@@ -120,12 +120,9 @@ func TestServerKilledAmongStarts(t *testing.T) {
 			}
 		}
 		for _, p := range processes() {
-			if p.ppid == runner && p.state != 'Z' {
+			if len(p.args) > 1 && strings.HasPrefix(p.args[1], s.state+"/jobs/") && p.state != 'Z' {
 				t.Errorf("a process without a job: %+v", p)
 			}
-		}
-		if s.runner() != runner {
-			t.Fatal("the runner was replaced")
 		}
 		for _, j := range list.Jobs {
 			if j.JobID != "" {

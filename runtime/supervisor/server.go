@@ -84,7 +84,7 @@ type server struct {
 	conns   map[*serverConn]bool
 	hadConn bool           // somebody was here, or nobody came in time
 	retired bool           // ends with its last job, connected or not
-	untold  int            // ended jobs of which nobody has been told yet
+	busy    int            // starts under way, and ended jobs of which nobody has been told yet
 	pending sync.WaitGroup // jobs that have not been told of
 
 	recording sync.Mutex // one runner-exit at a time
@@ -140,7 +140,7 @@ func (s *server) left(c *serverConn) {
 func (s *server) checkIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.hadConn && len(s.jobs) == 0 && s.untold == 0 && (s.retired || len(s.conns) == 0) && s.reap.empty() {
+	if s.hadConn && len(s.jobs) == 0 && s.busy == 0 && (s.retired || len(s.conns) == 0) && s.reap.empty() {
 		select {
 		case s.idle <- struct{}{}:
 		default:
@@ -205,7 +205,9 @@ func (s *server) talk(c *serverConn) {
 			c.sendLocked(s.hello(c, r.Seq))
 			c.write.Unlock()
 		case r.Op == opSpawn && r.Spawn != nil:
+			s.begin() // before this connection can end
 			go func() {
+				defer s.end()
 				st, err := s.spawn(c, *r.Spawn)
 				c.send(message{Seq: r.Seq, Started: st, Error: toWire(err)})
 			}()
@@ -252,6 +254,20 @@ func (s *server) hello(c *serverConn, seq uint64) message {
 	h.Left = slices.Collect(maps.Keys(s.book.jobs))
 	c.subscribe()
 	return message{Seq: seq, Hello: &h}
+}
+
+// begin and end bracket what the runner must not end in the middle of.
+func (s *server) begin() {
+	s.mu.Lock()
+	s.busy++
+	s.mu.Unlock()
+}
+
+func (s *server) end() {
+	s.mu.Lock()
+	s.busy--
+	s.mu.Unlock()
+	s.checkIdle()
 }
 
 func (s *server) spawn(c *serverConn, spec Spec) (*Started, error) {
@@ -310,7 +326,7 @@ func (s *server) grew(j *running, size int64) {
 func (s *server) ended(j *running, r Record) {
 	defer s.pending.Done()
 	s.mu.Lock()
-	s.untold++
+	s.busy++
 	delete(s.jobs, j.spec.ID)
 	delete(s.leaders, j.pid)
 	conns := slices.Collect(maps.Keys(s.conns))
@@ -327,8 +343,5 @@ func (s *server) ended(j *running, r Record) {
 			s.c.Log.Warn("exit not in the database; the next server takes it from the record", "job", j.spec.ID, "err", err)
 		}
 	}
-	s.mu.Lock()
-	s.untold--
-	s.mu.Unlock()
-	s.checkIdle()
+	s.end()
 }
