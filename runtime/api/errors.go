@@ -13,6 +13,7 @@ const (
 	codeNoRoute        job.Code = "not_found"
 	codeMethod         job.Code = "method_not_allowed"
 	codeNotImplemented job.Code = "not_implemented"
+	codeCrossOrigin    job.Code = "cross_origin"
 )
 
 // statusOf maps each code to its HTTP status (contract, Errors). A code that is
@@ -33,6 +34,7 @@ var statusOf = map[job.Code]int{
 	job.CodeTooManyJobs:      http.StatusTooManyRequests,
 	job.CodeNoSpace:          http.StatusInsufficientStorage,
 	codeNotImplemented:       http.StatusNotImplemented,
+	codeCrossOrigin:          http.StatusForbidden,
 	job.CodeInputTimeout:     http.StatusGatewayTimeout,
 }
 

@@ -74,6 +74,8 @@ func NewHandler(c Config) http.Handler {
 	return h
 }
 
+var crossOrigin = http.NewCrossOriginProtection()
+
 // ServeHTTP answers every request with JSON.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
@@ -101,6 +103,11 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, t target, log *
 	if !t.open && !h.authorized(r) {
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 9110, 11.6.1
 		return nil, job.Errorf(job.CodeUnauthorized, "a valid bearer token is wanted in the Authorization header")
+	}
+	// Without a token a web page that is open on this machine could start jobs:
+	// browsers say where a request comes from, and other clients say nothing.
+	if err := crossOrigin.Check(r); err != nil {
+		return nil, job.Errorf(codeCrossOrigin, "requests of web pages from elsewhere are refused")
 	}
 	if t.serve == nil {
 		if t.pattern == "" {

@@ -223,3 +223,27 @@ func TestLog(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A browser's request for another site's page is refused, also without a token;
+// a client that is no browser says nothing of origins.
+func TestWebPagesFromElsewhere(t *testing.T) {
+	for _, c := range []struct {
+		head   []string
+		status int
+	}{
+		{nil, 200}, {[]string{"Sec-Fetch-Site", "same-origin"}, 200}, {[]string{"Origin", "http://example.com"}, 200},
+		{[]string{"Sec-Fetch-Site", "cross-site"}, 403}, {[]string{"Origin", "https://evil.example"}, 403}, {[]string{"Origin", "null"}, 403},
+	} {
+		f := &fake{}
+		w := ask(NewHandler(Config{Jobs: f, Log: quiet()}), "POST", "/v1/jobs/run", `{"script":"x"}`, c.head...)
+		if w.Code != c.status {
+			t.Errorf("%v: %d", c.head, w.Code)
+		}
+		if c.status == 403 {
+			wantError(t, fmt.Sprint(c.head), w, 403, codeCrossOrigin)
+			if len(f.calls) > 0 {
+				t.Errorf("%v: called %v", c.head, f.calls)
+			}
+		}
+	}
+}
