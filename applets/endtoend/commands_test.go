@@ -115,7 +115,7 @@ func TestUnderTmux(t *testing.T) {
 	id := s.run("sleep 600", m{"timeout": 0}).JobID
 	runner := s.runner()
 	s.kill()
-	for _, p := range append(descendants(runner), runner) {
+	for _, p := range append([]int{runner}, descendants(runner)...) { // the runner first: it must record nothing
 		syscall.Kill(p, syscall.SIGKILL)
 	}
 	awaitDeath(t, runner)

@@ -253,7 +253,7 @@ func (s *server) end() {
 	s.cmd.Process.Kill()
 	<-s.exited
 	for _, pid := range s.runners() {
-		for _, p := range append(descendants(pid), pid) {
+		for _, p := range append([]int{pid}, descendants(pid)...) {
 			syscall.Kill(p, syscall.SIGKILL)
 		}
 		awaitDeath(s.t, pid)

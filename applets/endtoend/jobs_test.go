@@ -322,3 +322,24 @@ func TestTerminateReachesOtherSessions(t *testing.T) {
 		}
 	}
 }
+
+// Dots that come faster than a terminal goes quiet are shown all the same; of a
+// bar that is redrawn only the last state.
+func TestBusyLines(t *testing.T) {
+	s := start(t)
+	dots := s.run("while [ ! -e stop ]; do printf .; sleep 0.05; done; echo; exit 3", m{"timeout": 10, "idle_flush_seconds": 0.05})
+	if dots.Done || strings.Trim(dots.Output, ".") != "" || dots.Output == "" {
+		t.Errorf("dots: %q", dots.Output)
+	}
+	bar := s.run("i=0; while [ ! -e stop ]; do i=$((i+1)); printf '\\r%d%%' $i; sleep 0.05; done; printf '\\r100%%\\n'", m{"timeout": 2.5})
+	if bar.Output != "" {
+		t.Errorf("bar: %q", bar.Output)
+	}
+	write(t, filepath.Join(s.home, "stop"), "")
+	if f, err := s.follow(bar); err != nil || f.Output != "100%\n" {
+		t.Errorf("bar: %v %q", err, f.Output)
+	}
+	if f, err := s.follow(dots); err != nil || strings.Trim(f.Output, ".") != "\n" || f.code() != 3 {
+		t.Errorf("dots: %v %q", err, f.Output)
+	}
+}

@@ -74,13 +74,23 @@ func filter(in io.Reader, out io.Writer) error {
 	}()
 	var san sanitize.Sanitizer
 	var text []byte
+	var since time.Time // something has been unshown
 	quiet := time.NewTimer(time.Hour)
 	defer quiet.Stop()
 	for {
 		var wake <-chan time.Time
 		if san.Pending() {
-			quiet.Reset(sanitize.QuietAfter)
+			if since.IsZero() {
+				since = time.Now()
+			}
+			wait := sanitize.QuietAfter
+			if san.Growing() {
+				wait = min(wait, time.Until(since.Add(sanitize.GrowingAfter)))
+			}
+			quiet.Reset(wait)
 			wake = quiet.C
+		} else {
+			since = time.Time{}
 		}
 		text = text[:0]
 		var err error
@@ -93,6 +103,7 @@ func filter(in io.Reader, out io.Writer) error {
 			}
 		case <-wake:
 			text = san.Quiet(text)
+			since = time.Time{}
 		}
 		if len(text) > 0 {
 			if _, werr := out.Write(text); werr != nil {

@@ -16,6 +16,8 @@ type line struct {
 	shown []byte // as in the output
 	agree int    // content[:agree] equals shown[:agree]
 
+	redrawn bool // something of the line was taken back or cleared
+
 	// frozen: before content and shown there is text that was given out for
 	// good because the line grew too long.
 	frozen bool
@@ -52,6 +54,7 @@ func (l *line) text(dst, t []byte) []byte {
 
 // clear empties the line.
 func (l *line) clear() {
+	l.redrawn = l.redrawn || len(l.content) > 0
 	l.content = l.content[:0]
 	l.agree = 0
 	if l.frozen {
@@ -68,6 +71,7 @@ func (l *line) backspace() {
 		return
 	}
 	_, size := utf8.DecodeLastRune(l.content)
+	l.redrawn = l.redrawn || size > 0
 	l.content = l.content[:len(l.content)-size]
 	l.agree = min(l.agree, len(l.content))
 }

@@ -92,6 +92,14 @@ func (s *Sanitizer) Pending() bool {
 	return s.unshown()
 }
 
+// Growing reports whether text was only ever added to the unfinished line, as by
+// a program that prints a dot for each step: such a line may be shown although
+// the terminal does not go quiet, while of one that is redrawn the last state is
+// wanted.
+func (s *Sanitizer) Growing() bool {
+	return !s.redrawn && !s.cr
+}
+
 // Close ends the input: it appends the unfinished line, without a line end, and
 // one U+FFFD for each byte of a cut character, and returns the extended dst. An
 // unfinished sequence vanishes. The Sanitizer is then as good as new.

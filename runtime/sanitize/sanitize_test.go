@@ -198,3 +198,19 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+func TestGrowing(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want bool
+	}{
+		{"", true}, {"...", true}, {"a\x1b[1mb", true}, {"a\r", false}, {"a\rb", false}, {"ab\b", false}, {"a\x1b[2Kb", false},
+		{"a\rb\nc", true}, {"\b", true}, {"\ra", true},
+	} {
+		var s Sanitizer
+		s.Feed(nil, []byte(c.in))
+		if got := s.Growing(); got != c.want {
+			t.Errorf("%q: %v", c.in, got)
+		}
+	}
+}

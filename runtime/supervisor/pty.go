@@ -97,15 +97,27 @@ type chunk struct{ in, out []byte }
 // holds the terminal, and the caller goes on with discard.
 func (t *terminal) drain(out *sink) (atEnd bool) {
 	armed := false
+	var since time.Time // something has been unshown
 	for {
 		// The deadline is set before exited is read; leaderExited does it the
 		// other way round, so that its wake-up cannot be overwritten.
-		if pending := t.san.Pending(); pending {
-			t.master.SetReadDeadline(time.Now().Add(sanitize.QuietAfter))
+		if t.san.Pending() {
+			now := time.Now()
+			if since.IsZero() {
+				since = now
+			}
+			quiet := now.Add(sanitize.QuietAfter)
+			if late := since.Add(sanitize.GrowingAfter); t.san.Growing() && late.Before(quiet) {
+				quiet = late
+			}
+			t.master.SetReadDeadline(quiet)
 			armed = true
-		} else if armed {
-			t.master.SetReadDeadline(time.Time{})
-			armed = false
+		} else {
+			since = time.Time{}
+			if armed {
+				t.master.SetReadDeadline(time.Time{})
+				armed = false
+			}
 		}
 		if t.exited.Load() {
 			return t.last(out)
@@ -131,6 +143,7 @@ func (t *terminal) drain(out *sink) (atEnd bool) {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if !t.exited.Load() {
 				out.write(t.san.Quiet(nil))
+				since = time.Time{}
 			}
 		case err != nil, n == 0 && rerr != nil:
 			// The master fails only when the terminal is gone for good.
