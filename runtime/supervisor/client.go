@@ -29,7 +29,9 @@ type client struct {
 	path  string // of the socket
 	hello Hello
 
-	retiring bool // it starts no more jobs; guarded by Fleet.mu
+	// guarded by Fleet.mu
+	retiring bool // it starts no more jobs
+	left     bool // we closed the connection, since it has no job of ours left
 
 	write sync.Mutex
 

@@ -122,7 +122,8 @@ func (f *Fleet) connect(ctx context.Context, path string) (*client, error) {
 		for _, id := range c.hello.Left {
 			f.left[id] = c
 		}
-		if c.hello.Exe == exeIdentity() && f.current == nil {
+		c.retiring = c.hello.Stopping
+		if c.hello.Exe == exeIdentity() && f.current == nil && !c.retiring {
 			f.current = c
 		}
 		return events{grown: f.h.Grown, ended: func(e Ended) { f.ended(c, e) },
@@ -133,9 +134,10 @@ func (f *Fleet) connect(ctx context.Context, path string) (*client, error) {
 	}
 	f.log.Debug("connected to a runner", "pid", c.hello.PID, "version", c.hello.Version, "jobs", len(c.hello.Jobs))
 	f.mu.Lock()
-	mine := f.current == c
+	retire := f.current != c && !c.retiring
+	f.leave(c)
 	f.mu.Unlock()
-	if !mine {
+	if retire {
 		f.log.Info("a runner of another build keeps its jobs and ends with them", "pid", c.hello.PID, "version", c.hello.Version, "jobs", len(c.hello.Jobs))
 		if err := c.retire(ctx); err != nil && !errors.Is(err, ErrGone) {
 			return nil, fmt.Errorf("retire the runner: %w", err)
@@ -171,9 +173,13 @@ func (f *Fleet) gone(c *client) {
 		f.current = nil
 	}
 	maps.DeleteFunc(f.left, func(_ job.ID, o *client) bool { return o == c })
-	closed := f.closed
+	closed, left := f.closed, c.left
 	f.mu.Unlock()
 	if closed {
+		return
+	}
+	if left {
+		f.log.Info("a runner ends", "pid", c.hello.PID)
 		return
 	}
 	again, err := f.again(c)
@@ -336,6 +342,7 @@ func (f *Fleet) leave(c *client) {
 			return
 		}
 	}
+	c.left = true
 	c.c.Close()
 }
 

@@ -80,6 +80,7 @@ type Hello struct {
 	ABI      int       `json:"abi"` // Landlock, 0 for none
 	Jobs     []Started `json:"jobs"`
 	Left     []job.ID  `json:"left,omitempty"` // ended jobs with processes that still run
+	Stopping bool      `json:"stopping,omitempty"`
 }
 
 // codeStopping is the error of a runner that starts no more jobs: another must.

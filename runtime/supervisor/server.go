@@ -251,6 +251,7 @@ func (s *server) hello(c *serverConn, seq uint64) message {
 	for _, j := range s.jobs {
 		h.Jobs = append(h.Jobs, j.startedAs())
 	}
+	h.Stopping = s.stopping
 	h.Left = slices.Collect(maps.Keys(s.book.jobs))
 	c.subscribe()
 	return message{Seq: seq, Hello: &h}
