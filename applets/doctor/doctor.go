@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"difyrt/applets/cmdline"
-	"difyrt/applets/serve"
 	"difyrt/runtime/confine"
 	"difyrt/runtime/report"
+	"difyrt/runtime/service"
 )
 
 // Main is the applet.
@@ -32,7 +32,7 @@ SHELLCTL_ISOLATION=strict would refuse to run jobs here.`, s)
 	if err != nil {
 		return c.Fail(err)
 	}
-	home, dir, err := serve.Places(*state)
+	home, dir, err := service.Places(*state)
 	if err != nil {
 		return c.Fail(err)
 	}

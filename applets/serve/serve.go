@@ -3,13 +3,10 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"os/user"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -115,7 +112,7 @@ func complete(c *service.Config, token, tokenFile string) (err error) {
 	if c.Token, err = theToken(token, tokenFile); err != nil {
 		return err
 	}
-	if c.Home, c.StateDir, err = Places(c.StateDir); err != nil {
+	if c.Home, c.StateDir, err = service.Places(c.StateDir); err != nil {
 		return err
 	}
 	if err := checkSnapshotTimeout(); err != nil {
@@ -145,19 +142,6 @@ func theToken(token, file string) (string, error) {
 	return token, nil
 }
 
-// Places gives the server's home and its state directory, which is the one asked
-// for or else the default.
-func Places(asked string) (home, state string, err error) {
-	if home, err = ownHome(); err != nil {
-		return "", "", err
-	}
-	if asked == "" {
-		asked = stateDir(home)
-	}
-	state, err = filepath.Abs(asked)
-	return home, state, err
-}
-
 // hideToken keeps the token where no job can read it: in the memory of a process
 // that is closed to others, and nowhere else.
 func hideToken(token *string) error {
@@ -167,29 +151,6 @@ func hideToken(token *string) error {
 		return err
 	}
 	return confine.Conceal()
-}
-
-// ownHome is the server's: $HOME, else what the user database says.
-func ownHome() (string, error) {
-	h := os.Getenv("HOME")
-	if h == "" {
-		u, err := user.Current()
-		if err != nil || u.HomeDir == "" {
-			return "", errors.New("no home directory: set HOME")
-		}
-		h = u.HomeDir
-	}
-	if !filepath.IsAbs(h) {
-		return "", fmt.Errorf("HOME %q is not an absolute path", h)
-	}
-	return filepath.Clean(h), nil
-}
-
-func stateDir(home string) string {
-	if x := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(x) {
-		return filepath.Join(x, "shellctl")
-	}
-	return filepath.Join(home, ".local", "share", "shellctl")
 }
 
 // checkSnapshotTimeout refuses a deadline that could not be kept, at the start

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"difyrt/runtime/job"
@@ -118,67 +117,4 @@ func (t *Table) remove(ctx context.Context, ids ...job.ID) (int, error) {
 		}
 	}
 	return t.store.Delete(ctx, ids...)
-}
-
-// collectBatch bounds the jobs that one round of the collector removes at once.
-const collectBatch = 500
-
-// collect removes finished jobs after their retention, until the table stops.
-// Stray directories are looked for at the start and once more when those of then
-// have become old enough.
-func (t *Table) collect() {
-	t.sweep()
-	again := time.NewTimer(t.c.Retention + t.c.GCEvery)
-	defer again.Stop()
-	tick := time.NewTicker(t.c.GCEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-again.C:
-			t.sweep()
-			continue
-		case <-t.stopping:
-			return
-		}
-		t.saveAgain()
-		if n, err := t.collectOnce(); err != nil {
-			t.c.Log.Error("old jobs not removed", "removed", n, "err", err)
-		} else if n > 0 {
-			t.c.Log.Info("old jobs removed", "removed", n)
-		}
-	}
-}
-
-func (t *Table) collectOnce() (removed int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), max(t.c.GCEvery, time.Minute))
-	defer cancel()
-	for {
-		ids, err := t.store.Expired(ctx, time.Now().Add(-t.c.Retention), collectBatch)
-		// A job whose processes run on is kept, so that they can still be ended.
-		ids = slices.DeleteFunc(ids, t.fleet.Left)
-		if err != nil || len(ids) == 0 || t.isStopping() {
-			return removed, err
-		}
-		n, err := t.remove(ctx, ids...)
-		removed += n
-		if err != nil {
-			return removed, err
-		}
-	}
-}
-
-// saveAgain tries the ends that could not be saved.
-func (t *Table) saveAgain() {
-	t.mu.Lock()
-	var unsaved []*entry
-	for _, e := range t.live {
-		if s := e.state(); s.job.Status.Final() && time.Since(s.job.EndedAt) > spawnWithin {
-			unsaved = append(unsaved, e)
-		}
-	}
-	t.mu.Unlock()
-	for _, e := range unsaved {
-		t.save(e)
-	}
 }

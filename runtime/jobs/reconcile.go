@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"difyrt/runtime/job"
@@ -117,58 +116,6 @@ func (t *Table) RunnerGone(jobs []supervisor.Started) {
 	for _, st := range jobs {
 		if e := t.entry(st.ID); e != nil {
 			t.settle(e, st)
-		}
-	}
-}
-
-// directories names everything that is in the jobs' directory now.
-func (t *Table) directories() ([]string, error) {
-	d, err := t.dirs.Open(".")
-	if err != nil {
-		return nil, fmt.Errorf("read the jobs' directory: %w", err)
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil && err != io.EOF {
-		return nil, fmt.Errorf("read the jobs' directory: %w", err)
-	}
-	return names, nil
-}
-
-// sweep removes directories of jobs that have no row: a server was killed in
-// the middle of a deletion or of a creation, or an operator put the database
-// away. They stay as long as a finished job would.
-func (t *Table) sweep() {
-	names, err := t.directories()
-	if err != nil {
-		t.c.Log.Error("stray job directories not looked for", "err", err)
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	ids := make([]job.ID, 0, len(names))
-	for _, n := range names {
-		id, err := job.ParseID(n)
-		if err != nil || t.entry(id) != nil {
-			continue
-		}
-		if st, err := t.dirs.Lstat(n); err == nil && time.Since(st.ModTime()) > t.c.Retention {
-			ids = append(ids, id)
-		}
-	}
-	known, err := t.store.Known(ctx, ids)
-	if err != nil {
-		t.c.Log.Error("stray job directories not looked for", "err", err)
-		return
-	}
-	for _, id := range ids {
-		if known[id] {
-			continue
-		}
-		if err := t.dirs.RemoveAll(string(id)); err != nil {
-			t.c.Log.Error("stray job directory stays", "job", id, "err", err)
-		} else {
-			t.c.Log.Info("stray job directory removed", "job", id)
 		}
 	}
 }
