@@ -78,6 +78,9 @@ func ancestors(pid int) ([]int, error) {
 		p := pid
 		for p > 1 {
 			row, ok := confine.ReadProcess(p)
+			if !ok && hidden() {
+				return up, nil
+			}
 			if !ok {
 				break
 			}
@@ -92,6 +95,15 @@ func ancestors(pid int) ([]int, error) {
 		}
 	}
 	return nil, fmt.Errorf("process %d has gone away", pid)
+}
+
+// hidden reports a /proc that shows a user only what he may trace (hidepid, proc(5)).
+// Servers and runners are not to be seen there, not even by each other. The way up
+// then ends at the first of them: this runner's own jobs are still known, and those
+// of another runner are not.
+func hidden() bool {
+	_, seen := confine.ReadProcess(1)
+	return !seen
 }
 
 // isRunner knows a runner by the arguments that launch gives it. A job can make
