@@ -32,11 +32,15 @@ SHELLCTL_ISOLATION=strict would refuse to run jobs here.`, s)
 	if err != nil {
 		return c.Fail(err)
 	}
+	limits, err := confine.LimitsFromEnv(os.LookupEnv)
+	if err != nil {
+		return c.Fail(err)
+	}
 	home, dir, err := service.Places(*state)
 	if err != nil {
 		return c.Fail(err)
 	}
-	r := report.Gather(policy, dir, home)
+	r := report.Gather(policy, limits, dir, home)
 	if *asJSON {
 		e := json.NewEncoder(c.Out)
 		e.SetIndent("", "  ")
@@ -77,7 +81,7 @@ func print(w io.Writer, r report.Report) {
 		row("seccomp", "turned off")
 	}
 	row("subreaper", "%v", r.Subreaper)
-	row("cgroup", "%s", orNone(r.Cgroup))
+	row("cgroup", "%s", strings.TrimSpace(orNone(r.Cgroup)+" "+strings.Join(r.Controllers, " ")))
 	for _, name := range []string{"open_files", "processes", "file_size", "address_space", "cpu_seconds", "core"} {
 		row("limit", "%s: %s", name, r.Limits[name])
 	}

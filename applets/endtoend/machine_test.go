@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +20,31 @@ func write(t testing.TB, path, text string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// plainUser is who the server runs as where a test is about a user without
+// rights: nobody that is likely to have processes here.
+const plainUser = 54321
+
+// startAsUser starts a server as a plain user, also when the tests are root's.
+func startAsUser(t testing.TB, opts ...option) *server {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return start(t, opts...)
+	}
+	home := t.TempDir()
+	for p := home; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
+		if err := os.Chmod(p, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(home, plainUser, plainUser); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, append([]option{withHome(home), withState(filepath.Join(home, "state"))}, opts...)...)
+	s.attr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: plainUser, Gid: plainUser}}
+	s.start()
+	return s
 }
 
 type process struct {

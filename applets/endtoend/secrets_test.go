@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -68,22 +67,7 @@ func TestTokenCannotBeRead(t *testing.T) {
 // A process of the same user, unconfined, cannot open the memory, environment
 // or descriptors of serve and runner.
 func TestProcessesAreClosedToTheirUser(t *testing.T) {
-	uid := 65534
-	if os.Getuid() != 0 {
-		uid = os.Getuid()
-	}
-	// The whole run belongs to the plain user; root may look anywhere.
-	home := t.TempDir()
-	for p := home; p != "/" && p != "/tmp"; p = filepath.Dir(p) {
-		os.Chmod(p, 0o755)
-	}
-	os.Chown(home, uid, uid)
-	s := newServer(t, withHome(home), withState(filepath.Join(home, "state")))
-	s.attr = &syscall.SysProcAttr{}
-	if os.Getuid() == 0 {
-		s.attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
-	}
-	s.start()
+	s := startAsUser(t)
 	mark := unique()
 	s.run("exec sleep "+mark, m{"timeout": 0, "mode": "stdio"})
 	for len(withArg(mark)) == 0 {

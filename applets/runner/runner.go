@@ -4,6 +4,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -42,7 +43,7 @@ need to call that by hand.`, s)
 		}
 		return code
 	}
-	if err := confine.SealDescriptors(); err != nil {
+	if err := errors.Join(confine.SealDescriptors(), confine.NoCoreDumps()); err != nil {
 		c.Fail(err)
 		return badUsage
 	}

@@ -79,10 +79,16 @@ Environment:
   SHELLCTL_LANDLOCK_RW_DEV_PATHS  comma list in place of the device files
   SHELLCTL_SECCOMP                false runs jobs without the system call filter (default true)
   SHELLCTL_SECCOMP_IO_URING       true lets jobs use io_uring (default false)
-  SHELLCTL_MAX_JOBS               jobs at a time (default unlimited, as for the next three)
+  SHELLCTL_MAX_JOBS               jobs at a time (default unlimited, as all limits)
   SHELLCTL_JOB_MAX_SECONDS        run time of a job; then it is terminated
   SHELLCTL_MAX_OUTPUT_BYTES       size of a job's output; what follows is dropped
   SHELLCTL_MIN_FREE_BYTES         space that must stay free; below it jobs are refused
+  SHELLCTL_JOB_MAX_OPEN_FILES     open files of each process of a job
+  SHELLCTL_JOB_MAX_FILE_BYTES     size of a file that it writes
+  SHELLCTL_JOB_MAX_CPU_SECONDS    processor time of each process
+  SHELLCTL_JOB_MAX_PROCESSES      processes of the job with a cgroup, else of the user
+  SHELLCTL_JOB_MAX_MEMORY_BYTES   memory of the job with a cgroup, else address space of each process
+  SHELLCTL_JOB_MAX_CPU_PERCENT    processor share of the job, 100 is one core; wants a cgroup
   SHELLCTL_SNAPSHOT_TIMEOUT       deadline of one snapshot operation (default 45s)
 
 Examples:

@@ -21,15 +21,16 @@ type Warden struct {
 	mu     sync.Mutex  // held for each call
 	calls  chan func() // nil once it is closed
 	scoped bool
+	group  *Cgroup // the job's, which tells its processes apart as well
 }
 
 // NewWarden starts a thread, puts it into the ruleset's domain and under the
 // filter, either of which may be nil, and has it run first, which is to fork the
 // job: a call of its own would cost another change of threads. The ruleset may be
-// closed afterwards.
-func NewWarden(l Level, rs *Ruleset, f Filter, first func()) (*Warden, error) {
+// closed afterwards; the cgroup, which may be nil too, is removed by Close.
+func NewWarden(l Level, rs *Ruleset, f Filter, g *Cgroup, first func()) (*Warden, error) {
 	calls := make(chan func())
-	w := &Warden{calls: calls}
+	w := &Warden{calls: calls, group: g}
 	entered := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -57,6 +58,13 @@ func NewWarden(l Level, rs *Ruleset, f Filter, first func()) (*Warden, error) {
 }
 
 func restrict(rs *Ruleset, f Filter) error {
+	// Of this thread alone (setpriority(2), "C library/kernel differences"). A
+	// server that was started with a lower priority may not go back: then its
+	// jobs cannot either.
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0)
+	if rs == nil && f == nil {
+		return nil
+	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
@@ -86,8 +94,9 @@ func (w *Warden) Do(f func()) {
 	<-done
 }
 
-// Close ends the thread.
+// Close ends the thread, and the cgroup when it is empty.
 func (w *Warden) Close() {
+	w.group.Remove()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.calls != nil {
@@ -100,8 +109,12 @@ func (w *Warden) Close() {
 func (w *Warden) Scoped() bool { return w != nil && w.scoped }
 
 // KillAll sends SIGKILL to every process of the domain in one step of the
-// kernel, so that none can fork out of it. It does nothing without a scope.
+// kernel, so that none can fork out of it. It does nothing without a scope and
+// without a cgroup.
 func (w *Warden) KillAll() {
+	if w != nil {
+		w.group.Kill()
+	}
 	if w.Scoped() {
 		// The error says only that the last one looked at is not of the domain.
 		w.Do(func() { _ = unix.Kill(-1, unix.SIGKILL) })
@@ -123,6 +136,11 @@ func (w *Warden) HoldsAny(pids []int) (yes bool) {
 // held marks which processes belong to the domain.
 func (w *Warden) held(all []Process, self int) map[int]bool {
 	in := map[int]bool{}
+	if w != nil {
+		for _, pid := range w.group.Members() {
+			in[pid] = true
+		}
+	}
 	if w.Scoped() {
 		w.Do(func() {
 			for _, p := range all {

@@ -4,8 +4,6 @@
 package report
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -29,11 +27,13 @@ type Report struct {
 	Seccomp  Seccomp  `json:"seccomp"`
 	// Subreaper: orphans of a job come to the runner.
 	Subreaper bool `json:"subreaper"`
-	// Cgroup is the directory of a cgroup v2 that can be delegated to jobs, empty
-	// when there is none. Nothing uses it yet.
-	Cgroup string            `json:"cgroup"`
-	Limits map[string]string `json:"limits"`
-	State  State             `json:"state"`
+	// Cgroup is the directory of a cgroup v2 in which jobs can have groups, empty
+	// when there is none; Controllers are those that the groups would have.
+	Cgroup      string            `json:"cgroup"`
+	Controllers []string          `json:"cgroup_controllers"`
+	Limits      map[string]string `json:"limits"`     // this process's
+	JobLimits   confine.Limits    `json:"job_limits"` // what jobs get beside
+	State       State             `json:"state"`
 	// Refuses: in strict mode no job would be started.
 	Refuses bool     `json:"strict_would_refuse"`
 	Advice  []string `json:"advice"`
@@ -62,8 +62,8 @@ type State struct {
 }
 
 // Gather asks the kernel. stateDir and home are absolute.
-func Gather(p confine.Policy, stateDir, home string) Report {
-	r := Report{Version: version.String(), Kernel: kernel(), UID: os.Geteuid(), Mode: p.Mode(), Limits: limits(), Cgroup: cgroup(), Advice: []string{}}
+func Gather(p confine.Policy, l confine.Limits, stateDir, home string) Report {
+	r := Report{Version: version.String(), Kernel: kernel(), UID: os.Geteuid(), Mode: p.Mode(), Limits: limits(), JobLimits: l, Controllers: []string{}, Advice: []string{}}
 	advise := func(format string, args ...any) { r.Advice = append(r.Advice, fmt.Sprintf(format, args...)) }
 
 	level, err := confine.Probe()
@@ -89,6 +89,12 @@ func Gather(p confine.Policy, stateDir, home string) Report {
 	r.Seccomp.InForce = p.Seccomp && r.Seccomp.Absent == ""
 	if !r.Seccomp.InForce {
 		advise("jobs can make every system call: %s", cmp.Or(r.Seccomp.Absent, confine.EnvSeccomp+" is false"))
+	}
+	if g := confine.FindCgroups(); g != nil {
+		r.Cgroup, r.Controllers = g.Dir, append(r.Controllers, g.Controllers...)
+	}
+	for _, name := range l.Unkept(r.Controllers, r.UID == 0) {
+		advise("nothing here can keep %s: give the server a cgroup v2 that it may write in", name)
 	}
 	r.Subreaper = hasSubreaper()
 	if !r.Subreaper {
@@ -150,36 +156,6 @@ func limit(v uint64) string {
 		return "unlimited"
 	}
 	return fmt.Sprint(v)
-}
-
-// cgroup finds this process's cgroup v2 directory, when it can be written.
-func cgroup() string {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return ""
-	}
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return ""
-	}
-	var path string
-	for s := bufio.NewScanner(bytes.NewReader(own)); s.Scan(); {
-		if p, ok := strings.CutPrefix(s.Text(), "0::"); ok {
-			path = p
-		}
-	}
-	for s := bufio.NewScanner(bytes.NewReader(mounts)); s.Scan(); {
-		before, after, ok := strings.Cut(s.Text(), " - ")
-		f := strings.Fields(before)
-		if !ok || !strings.HasPrefix(after, "cgroup2 ") || len(f) < 5 || path == "" {
-			continue
-		}
-		dir := filepath.Join(f[4], path)
-		if unix.Access(dir, unix.W_OK) == nil && unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) == nil {
-			return dir
-		}
-	}
-	return ""
 }
 
 // Within reports whether path is dir or below it.

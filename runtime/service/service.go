@@ -72,7 +72,7 @@ func Run(ctx context.Context, c Config) error {
 	}()
 	c.Log.Info("serving", "listen", address(l), "state_dir", dir, "auth", c.Token != "", "ready_ms", time.Since(began).Milliseconds())
 	h := api.NewHandler(api.Config{Token: c.Token, Jobs: table, Log: c.Log,
-		Info: func() any { return report.Gather(c.Policy, dir, c.Home) }})
+		Info: func() any { return report.Gather(c.Policy, c.Limits, dir, c.Home) }})
 	err = api.Serve(ctx, l, h, c.Log, stopWithin)
 	if cerr := table.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the job table: %w", cerr))
@@ -91,16 +91,10 @@ func address(l net.Listener) string {
 
 // warn says once, at the start, what an operator should know.
 func (c Config) warn() {
-	if !c.Policy.Enabled {
-		c.Log.Warn("jobs run without isolation", "why", confine.EnvIsolation+" is false")
-	} else if level, err := confine.Probe(); err != nil {
-		c.Log.Warn("jobs run without isolation", "why", confine.WhyNot(err))
-	} else {
-		c.Log.Info("jobs are isolated", "landlock_abi", level.ABI)
-		if report.Within(c.StateDir, c.Home) {
-			c.Log.Warn("the state directory lies in the server's home, where jobs with that HOME can write: put it elsewhere with --state-dir",
-				"state_dir", c.StateDir, "home", c.Home)
-		}
+	r := report.Gather(c.Policy, c.Limits, c.StateDir, c.Home)
+	c.Log.Info("jobs get", "landlock_abi", r.Landlock.ABI, "landlock", r.Landlock.Wanted, "seccomp", r.Seccomp.InForce, "cgroup", r.Cgroup)
+	for _, advice := range r.Advice {
+		c.Log.Warn(advice)
 	}
 	if c.Token == "" && !strings.HasPrefix(c.Listen, "unix:") && !loopback(c.Listen) {
 		c.Log.Warn("anybody who can reach this address can run commands here: set a token", "listen", c.Listen)

@@ -82,7 +82,11 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 		fmt.Fprintf(stderr, "shellctl-runner: warning: job %s runs without isolation: %s\n", id, confine.WhyNot(err))
 	}
 	tty := isTerminal(0)
-	d, err := newDomain(policy, level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: dir, TTY: ttyPath(tty)})
+	limits, err := confine.LimitsFromEnv(os.LookupEnv)
+	if err != nil {
+		return 125, err
+	}
+	d, err := newDomain(Spec{ID: job.ID(id), Policy: policy, Limits: limits}, level, nil, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: dir, TTY: ttyPath(tty)})
 	if err != nil {
 		return 125, err
 	}
@@ -94,7 +98,7 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)
-	pid, w, err := d.forkExec(path, argv, &syscall.ProcAttr{Dir: g.cwdPath(), Env: environ, Files: []uintptr{0, 1, 2}})
+	pid, w, err := d.forkExec(path, argv, &syscall.ProcAttr{Dir: g.cwdPath(), Env: environ, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{}}, stops)
 	if err != nil {
 		return 125, err
 	}
@@ -117,6 +121,20 @@ func runOnce(dir, id, cwd string, stderr io.Writer) (int, error) {
 		}
 	}
 }
+
+// stops waits until a traced child stands still; false when it died instead. A
+// death is left to be told to whoever waits for the job.
+func stops(pid int) bool {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && info.Code == cldTrapped
+		}
+	}
+}
+
+const cldTrapped = 4 // sigaction(2), CLD_TRAPPED; not in the unix package
 
 // readJobEnv reads the job's own variables: a JSON object of strings.
 func readJobEnv(dir string) (map[string]string, error) {

@@ -20,7 +20,10 @@ type reaper struct {
 	waiting  map[int]func(unix.WaitStatus)
 	// early holds exits that came before their fork was registered: a child may
 	// be dead before fork returns here. It is only filled while a fork is under way.
-	early     map[int]earlyExit
+	early map[int]earlyExit
+	// stopped are forked children that stand still at their first instruction.
+	stopped   map[int]bool
+	news      *sync.Cond // something was added to early or stopped
 	childless bool
 	onEmpty   func()    // called when the last child is gone
 	onOrphan  func(int) // called for each reaped child that nobody waits for
@@ -32,22 +35,24 @@ type earlyExit struct {
 }
 
 func newReaper(onEmpty func(), onOrphan func(int)) *reaper {
-	r := &reaper{waiting: map[int]func(unix.WaitStatus){}, early: map[int]earlyExit{}, childless: true, onEmpty: onEmpty, onOrphan: onOrphan}
-	r.forked = sync.NewCond(&r.mu)
+	r := &reaper{waiting: map[int]func(unix.WaitStatus){}, early: map[int]earlyExit{}, stopped: map[int]bool{}, childless: true, onEmpty: onEmpty, onOrphan: onOrphan}
+	r.forked, r.news = sync.NewCond(&r.mu), sync.NewCond(&r.mu)
 	return r
 }
 
 // fork runs start, which must fork one child, and calls exited once with the
 // child's status. exited runs on the reaper's goroutine or, for a child that
-// was faster than us, on a new one; it must not block.
-func (r *reaper) fork(start func() (pid int, err error), exited func(unix.WaitStatus)) (int, error) {
+// was faster than us, on a new one; it must not block. When start makes the child
+// stop at its exec, it learns from awaitStop that the child does; false says that
+// the child has died instead.
+func (r *reaper) fork(start func(awaitStop func(pid int) bool) (pid int, err error), exited func(unix.WaitStatus)) (int, error) {
 	r.mu.Lock()
 	r.inflight++
 	ticket := r.ticket
 	r.ticket++
 	r.mu.Unlock()
 
-	pid, err := start()
+	pid, err := start(func(pid int) bool { return r.awaitStop(pid, ticket) })
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,6 +73,24 @@ func (r *reaper) fork(start func() (pid int, err error), exited func(unix.WaitSt
 		clear(r.early)
 	}
 	return pid, err
+}
+
+func (r *reaper) awaitStop(pid int, ticket uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forks++ // there is a child to wait for
+	r.childless = false
+	r.forked.Signal()
+	for {
+		if r.stopped[pid] {
+			delete(r.stopped, pid)
+			return true
+		}
+		if e, ok := r.early[pid]; ok && e.ticket > ticket {
+			return false
+		}
+		r.news.Wait()
+	}
 }
 
 // empty reports whether the process has no child at all, dead or alive.
@@ -108,10 +131,17 @@ func (r *reaper) run() {
 
 func (r *reaper) reaped(pid int, ws unix.WaitStatus) {
 	r.mu.Lock()
+	if ws.Stopped() { // only of a child that we trace are stops told
+		r.stopped[pid] = true
+		r.news.Broadcast()
+		r.mu.Unlock()
+		return
+	}
 	exited, ok := r.waiting[pid]
 	delete(r.waiting, pid)
 	if !ok && r.inflight > 0 {
 		r.early[pid] = earlyExit{ws, r.ticket}
+		r.news.Broadcast()
 	}
 	r.mu.Unlock()
 	if ok {

@@ -12,7 +12,7 @@ const exit3 = unix.WaitStatus(3 << 8)
 func TestExitBeforeRegistration(t *testing.T) {
 	r := newReaper(func() {}, func(int) {})
 	got := make(chan unix.WaitStatus, 1)
-	pid, err := r.fork(func() (int, error) {
+	pid, err := r.fork(func(func(int) bool) (int, error) {
 		r.reaped(77, exit3) // the child is dead before fork returns
 		return 77, nil
 	}, func(ws unix.WaitStatus) { got <- ws })
@@ -27,7 +27,7 @@ func TestExitBeforeRegistration(t *testing.T) {
 func TestExitAfterRegistration(t *testing.T) {
 	r := newReaper(func() {}, func(int) {})
 	var got []unix.WaitStatus
-	r.fork(func() (int, error) { return 77, nil }, func(ws unix.WaitStatus) { got = append(got, ws) })
+	r.fork(func(func(int) bool) (int, error) { return 77, nil }, func(ws unix.WaitStatus) { got = append(got, ws) })
 	r.reaped(78, exit3) // somebody's orphan
 	r.reaped(77, exit3)
 	r.reaped(77, exit3) // the number's next owner
@@ -41,9 +41,9 @@ func TestExitAfterRegistration(t *testing.T) {
 func TestReusedNumber(t *testing.T) {
 	r := newReaper(func() {}, func(int) {})
 	called := false
-	r.fork(func() (int, error) { // keeps early entries alive
+	r.fork(func(func(int) bool) (int, error) { // keeps early entries alive
 		r.reaped(77, exit3)
-		r.fork(func() (int, error) { return 77, nil }, func(unix.WaitStatus) { called = true })
+		r.fork(func(func(int) bool) (int, error) { return 77, nil }, func(unix.WaitStatus) { called = true })
 		return 76, nil
 	}, func(unix.WaitStatus) {})
 	if called || r.waiting[77] == nil {
@@ -53,7 +53,7 @@ func TestReusedNumber(t *testing.T) {
 
 func TestFailedForkLeavesNothing(t *testing.T) {
 	r := newReaper(func() {}, func(int) {})
-	_, err := r.fork(func() (int, error) {
+	_, err := r.fork(func(func(int) bool) (int, error) {
 		r.reaped(77, exit3)
 		return 0, errors.New("no")
 	}, func(unix.WaitStatus) { t.Error("called") })

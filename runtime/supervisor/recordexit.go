@@ -30,7 +30,7 @@ func (s *server) recordExit(id job.ID, r Record) error {
 	pidfd := -1
 	attr := &syscall.ProcAttr{Dir: "/", Env: []string{}, Files: []uintptr{null, 2, 2}, Sys: &syscall.SysProcAttr{PidFD: &pidfd}}
 	exited := make(chan unix.WaitStatus, 1)
-	if _, err := s.reap.fork(func() (int, error) { return syscall.ForkExec("/proc/self/exe", argv, attr) },
+	if _, err := s.reap.fork(func(func(int) bool) (int, error) { return syscall.ForkExec("/proc/self/exe", argv, attr) },
 		func(ws unix.WaitStatus) { exited <- ws }); err != nil {
 		return fmt.Errorf("start runner-exit: %w", err)
 	}

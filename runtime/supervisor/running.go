@@ -50,9 +50,10 @@ type running struct {
 
 // owner is what a job needs of the runner that keeps it.
 type owner struct {
-	reap  *reaper
-	level confine.Level
-	log   *slog.Logger
+	reap   *reaper
+	level  confine.Level
+	groups *confine.Cgroups // nil: none
+	log    *slog.Logger
 	// started is called before the job can end, grew after each growth of its
 	// output file, ended once, when its exit record is on disk.
 	started func(*running)
@@ -84,7 +85,7 @@ func start(spec Spec, o owner) (_ *running, err error) {
 		j.closeAll()
 		return nil, &startError{125, err}
 	}
-	d, err := newDomain(spec.Policy, o.level, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: descriptorPath(j.dir), TTY: j.ttyName()})
+	d, err := newDomain(spec, o.level, o.groups, confine.Place{Home: g.homePath(), Cwd: g.cwdPath(), JobDir: descriptorPath(j.dir), TTY: j.ttyName()})
 	if err != nil {
 		j.closeAll()
 		return nil, err
@@ -93,14 +94,15 @@ func start(spec Spec, o owner) (_ *running, err error) {
 	j.isolation = d.String()
 
 	j.holds, j.drains = 2, max(1, len(j.pipes))
-	j.pid, err = o.reap.fork(func() (pid int, err error) {
-		pid, j.warden, err = d.forkExec(path, argv, attr)
+	j.pid, err = o.reap.fork(func(awaitStop func(int) bool) (pid int, err error) {
+		pid, j.warden, err = d.forkExec(path, argv, attr, awaitStop)
 		return pid, err
 	}, j.exited)
 	if err != nil {
 		j.closeAll()
 		return nil, err
 	}
+	confine.PreferForOOM(j.pid)
 	j.started = time.Now()
 	j.leader = confine.Process{PID: j.pid, Start: confine.StartedNow()}
 	if max := spec.Limits.MaxSeconds; max > 0 {

@@ -64,12 +64,13 @@ func Serve(ctx context.Context, c Config) error {
 }
 
 type server struct {
-	c     Config
-	pid   int
-	level confine.Level
-	reap  *reaper
-	gone  chan struct{} // has one element when a connection has ended
-	idle  chan struct{} // has one element when the runner has nothing left to do
+	c      Config
+	pid    int
+	level  confine.Level
+	groups cgroups
+	reap   *reaper
+	gone   chan struct{} // has one element when a connection has ended
+	idle   chan struct{} // has one element when the runner has nothing left to do
 
 	// spawning is read-locked by each start of a job and locked by a hello, so
 	// that a new server hears of every job or of its end, and by a stop.
@@ -281,7 +282,7 @@ func (s *server) spawn(c *serverConn, spec Spec) (*Started, error) {
 		return nil, job.Errorf(codeStopping, "another server has come")
 	}
 	s.pending.Add(1)
-	j, err := start(spec, owner{reap: s.reap, level: s.level, log: s.c.Log, grew: s.grew, ended: s.ended, started: s.add, leftBehind: s.leftBehind})
+	j, err := start(spec, owner{reap: s.reap, level: s.level, groups: s.groupsFor(spec.Limits), log: s.c.Log, grew: s.grew, ended: s.ended, started: s.add, leftBehind: s.leftBehind})
 	if err != nil {
 		s.pending.Done()
 		return nil, err

@@ -10,11 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"difyrt/runtime/confine"
 )
 
 // shell runs every script that does not name its own interpreter.
@@ -87,70 +84,6 @@ func (g grounds) cwdPath() string  { return descriptorPath(g.cwd) }
 
 // descriptorPath names what a descriptor is open on, whatever its path is by now.
 func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
-
-// domain is what a job is started in; each part is nil where the policy or the
-// kernel has none of it.
-type domain struct {
-	level confine.Level
-	rules *confine.Ruleset
-	calls confine.Filter
-}
-
-func newDomain(policy confine.Policy, level confine.Level, at confine.Place) (d domain, err error) {
-	d.level = level
-	if policy.Strict && level.ABI == 0 {
-		return d, &startError{125, errors.New("isolate the job: the mode is strict, and there is no Landlock here; 'difyrt doctor' says why")}
-	}
-	if policy.Enabled && level.ABI > 0 {
-		if d.rules, err = confine.NewRuleset(level, policy.Grants(at)); err != nil {
-			return d, &startError{125, fmt.Errorf("isolate the job: %w", err)}
-		}
-	}
-	if policy.Seccomp {
-		d.calls = confine.NewFilter(policy.IOURing)
-	}
-	return d, nil
-}
-
-// String says what is in force, for the exit record.
-func (d domain) String() string {
-	var parts []string
-	if d.rules != nil {
-		parts = append(parts, "landlock "+strconv.Itoa(d.level.ABI))
-	}
-	if d.calls != nil {
-		parts = append(parts, "seccomp")
-	}
-	if len(parts) == 0 {
-		return "none"
-	}
-	return strings.Join(parts, ", ")
-}
-
-func (d domain) close() {
-	if d.rules != nil {
-		d.rules.Close()
-	}
-}
-
-// forkExec starts a process in the domain, with a warden beside it; where there
-// is no domain there is no warden.
-func (d domain) forkExec(path string, argv []string, attr *syscall.ProcAttr) (pid int, w *confine.Warden, err error) {
-	fork := func() { pid, err = syscall.ForkExec(path, argv, attr) }
-	if d.rules == nil && d.calls == nil {
-		fork()
-		return pid, nil, explain(err, path, argv)
-	}
-	w, werr := confine.NewWarden(d.level, d.rules, d.calls, fork)
-	if werr != nil {
-		return 0, nil, &startError{125, fmt.Errorf("isolate the job: %w", werr)}
-	}
-	if err != nil {
-		w.Close()
-		return 0, nil, explain(err, path, argv)
-	}
-	return pid, w, nil
-}
 
 // explain puts an errno of fork or exec into words. The kernel blames the
 // script when it means the interpreter, so that one is looked up.
