@@ -36,11 +36,11 @@ SHELLCTL_ISOLATION=strict would refuse to run jobs here.`, s)
 	if err != nil {
 		return c.Fail(err)
 	}
-	home, dir, err := service.Places(*state)
+	places, err := service.FindPlaces(*state)
 	if err != nil {
 		return c.Fail(err)
 	}
-	r := report.Gather(policy, limits, dir, home)
+	r := report.Gather(policy, limits, places.State, places.Home)
 	if *asJSON {
 		e := json.NewEncoder(c.Out)
 		e.SetIndent("", "  ")

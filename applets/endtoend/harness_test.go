@@ -189,7 +189,7 @@ func (s *server) launch() {
 	if listen == "" {
 		listen = "127.0.0.1:0"
 	}
-	s.cmd = exec.Command(s.bin, append([]string{"serve", "--listen", listen, "--state-dir", s.state}, s.args...)...)
+	s.cmd = exec.Command(s.bin, append([]string{"serve", "--listen", listen}, append(s.stateFlag(), s.args...)...)...)
 	s.cmd.Dir = s.home
 	s.cmd.Env = append([]string{"HOME=" + s.home, "LANG=C.UTF-8", "PATH=" + binDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, s.env...)
 	s.cmd.SysProcAttr = s.attr

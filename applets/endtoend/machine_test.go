@@ -32,16 +32,22 @@ func startAsUser(t testing.TB, opts ...option) *server {
 	if os.Getuid() != 0 {
 		return start(t, opts...)
 	}
-	home := t.TempDir()
-	for p := home; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
+	dir := t.TempDir()
+	for p := dir; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
 		if err := os.Chmod(p, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chown(home, plainUser, plainUser); err != nil {
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(t, append([]option{withHome(home), withState(filepath.Join(home, "state"))}, opts...)...)
+	for _, d := range []string{dir, home} {
+		if err := os.Chown(d, plainUser, plainUser); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newServer(t, append([]option{withHome(home), withState(filepath.Join(dir, "state"))}, opts...)...)
 	s.attr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: plainUser, Gid: plainUser}}
 	s.start()
 	return s
@@ -163,4 +169,12 @@ func awaitChange(t testing.TB, ok func() bool, dirs ...string) {
 		}
 		unix.Read(fd, buf)
 	}
+}
+
+// stateFlag is empty for a server on its default state directory.
+func (s *server) stateFlag() []string {
+	if s.state == "" {
+		return nil
+	}
+	return []string{"--state-dir", s.state}
 }

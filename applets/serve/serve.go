@@ -24,7 +24,7 @@ Serves the runtime's HTTP API: starts jobs, pages their output, takes input,
 stops them. Jobs outlive the server: stop it, upgrade it, start it again.`, s)
 	c.After = help
 	listen := c.Flags.String("listen", "127.0.0.1:8765", "`ADDRESS` to listen on: host:port, or unix:PATH")
-	state := c.Flags.String("state-dir", "", "`DIR` of the job table, outputs and sockets (default $XDG_DATA_HOME/shellctl or ~/.local/share/shellctl)")
+	state := c.Flags.String("state-dir", "", "`DIR` of the job table, outputs and sockets (default $XDG_DATA_HOME/shellctl or ~/.local/share/shellctl, which is a link to a place outside of the home)")
 	token := c.Flags.String("token", "", "bearer `TOKEN` that clients must send; it is in the process list until the server has read it, prefer --token-file")
 	tokenFile := c.Flags.String("token-file", "", "`FILE` that holds the token")
 	retention := c.Flags.Duration("retention", 300*time.Second, "how long a finished job is kept, a `DURATION` such as 10m")
@@ -47,8 +47,8 @@ stops them. Jobs outlive the server: stop it, upgrade it, start it again.`, s)
 	case *token != "" && *tokenFile != "":
 		return c.Wrong("--token and --token-file exclude each other")
 	}
-	conf := service.Config{Listen: *listen, StateDir: *state, Environ: os.Environ(), Retention: *retention, GCEvery: *gc, Log: log}
-	if err := complete(&conf, *token, *tokenFile); err != nil {
+	conf := service.Config{Listen: *listen, Environ: os.Environ(), Retention: *retention, GCEvery: *gc, Log: log}
+	if err := complete(&conf, *state, *token, *tokenFile); err != nil {
 		return c.Fail(err)
 	}
 	if err := confine.SealDescriptors(); err != nil {
@@ -114,11 +114,11 @@ func logger(c *cmdline.Command, format, level string) (*slog.Logger, error) {
 const tokenVariable = "SHELLCTL_AUTH_TOKEN"
 
 // complete takes from the environment what no flag gave.
-func complete(c *service.Config, token, tokenFile string) (err error) {
+func complete(c *service.Config, state, token, tokenFile string) (err error) {
 	if c.Token, err = theToken(token, tokenFile); err != nil {
 		return err
 	}
-	if c.Home, c.StateDir, err = service.Places(c.StateDir); err != nil {
+	if c.Places, err = service.FindPlaces(state); err != nil {
 		return err
 	}
 	if err := checkSnapshotTimeout(); err != nil {

@@ -22,7 +22,7 @@ const (
 var (
 	defaultRO = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc",
 		"/opt/dify-agent-tools", "/opt/homebrew", "/snap"}
-	defaultDev = []string{"/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/tty"}
+	defaultDev = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random", "/dev/tty"}
 )
 
 // Policy is what an operator allows every job beyond its own Home, cwd, job

@@ -14,7 +14,8 @@ type Access int
 const (
 	// ReadExecute: read, list and execute.
 	ReadExecute Access = iota
-	// ReadWrite: everything that Landlock can deny.
+	// ReadWrite: everything that Landlock can deny but the making of devices, by
+	// which root's job would reach every disk.
 	ReadWrite
 	// Device: read, write and ioctl on a device file.
 	Device
@@ -39,7 +40,7 @@ func (a Access) rights(l Level, isDir bool) uint64 {
 	case Device:
 		r = deviceFS
 	case ReadWrite:
-		r = ^uint64(0)
+		r = ^uint64(ll.AccessFSMakeChar | ll.AccessFSMakeBlock)
 	}
 	if !isDir {
 		r &= fileFS

@@ -29,6 +29,8 @@ var deniedEverywhere = []uintptr{
 	// the mount family
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN,
 	unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
+	// other namespaces and roots
+	unix.SYS_SETNS, unix.SYS_CHROOT,
 	// the machine
 	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
 	unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG, unix.SYS_VHANGUP,
@@ -44,6 +46,15 @@ var families = []uint32{unix.AF_UNSPEC, unix.AF_UNIX, unix.AF_INET, unix.AF_INET
 var deniedIoctls = []uint32{unix.TIOCSTI, tioclinux}
 
 const tioclinux = 0x541c // ioctl_console(2); not in the unix package
+
+// namespaces are the flags that make new namespaces (clone(2), unshare(2)). In a
+// user namespace a job would be root before much of the kernel; what such a
+// namespace is good for, mounts, is denied anyway. 0x80 is a new time namespace
+// in unshare, and a part of the signal's number in clone.
+const (
+	namespaces  = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	newTimeOnly = unix.CLONE_NEWTIME
+)
 
 // auditArch is what the kernel calls the architecture that we were built for
 // (linux/audit.h).
@@ -92,6 +103,11 @@ func NewFilter(allowIOURing bool) Filter {
 	for _, nr := range denied {
 		f = append(f, jump(unix.BPF_JEQ, uint32(nr), 0, 1), ret(deny))
 	}
+	// Its flags are in memory, where a filter cannot look: programs fall back to
+	// clone, as on a kernel before 5.3.
+	f = append(f, jump(unix.BPF_JEQ, unix.SYS_CLONE3, 0, 1), ret(absent))
+	f = f.flags(unix.SYS_CLONE, namespaces)
+	f = f.flags(unix.SYS_UNSHARE, namespaces|newTimeOnly)
 	f = f.argument(unix.SYS_IOCTL, offArg1, deniedIoctls, deny, allow)
 	f = f.argument(unix.SYS_SOCKET, offArg0, families, allow, deny)
 	f = f.argument(unix.SYS_SOCKETPAIR, offArg0, families, allow, deny)
@@ -99,8 +115,9 @@ func NewFilter(allowIOURing bool) Filter {
 }
 
 const (
-	allow = unix.SECCOMP_RET_ALLOW
-	deny  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	allow  = unix.SECCOMP_RET_ALLOW
+	deny   = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+	absent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 )
 
 // argument decides a call by one argument's low half, which is all that the
@@ -111,6 +128,12 @@ func (f Filter) argument(nr uintptr, offset uint32, values []uint32, match, othe
 		f = append(f, jump(unix.BPF_JEQ, v, 0, 1), ret(match))
 	}
 	return append(f, ret(other))
+}
+
+// flags denies a call whose first argument has one of the flags.
+func (f Filter) flags(nr uintptr, denied uint32) Filter {
+	return append(f, jump(unix.BPF_JEQ, uint32(nr), 0, 4), load(offArg0),
+		jump(unix.BPF_JSET, denied, 0, 1), ret(deny), ret(allow))
 }
 
 func load(offset uint32) unix.SockFilter {

@@ -69,6 +69,9 @@ func restrict(rs *Ruleset, f Filter) error {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
 	if rs != nil {
+		if err := dropCapabilities(); err != nil {
+			return err
+		}
 		if err := rs.enter(); err != nil {
 			return err
 		}

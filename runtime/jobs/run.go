@@ -197,3 +197,15 @@ func (t *Table) save(e *entry) {
 func (t *Table) dir(id job.ID) string {
 	return filepath.Join(t.c.StateDir, jobsDir, string(id))
 }
+
+// outputPath is what clients are told. The link that it may lead through stands
+// in a home, where a job can put something else: then it is not used.
+func (t *Table) outputPath(id job.ID) string {
+	state := t.c.StateDir
+	if t.c.Shown != state {
+		if to, err := os.Readlink(t.c.Shown); err == nil && to == state {
+			state = t.c.Shown
+		}
+	}
+	return filepath.Join(state, jobsDir, string(id), supervisor.OutputFile)
+}

@@ -28,6 +28,7 @@ const (
 // Config is what a table works with.
 type Config struct {
 	StateDir  string // absolute; its lock is held by the caller
+	Shown     string // the name of StateDir that clients are told; a link to it, or the same
 	Home      string // the server's home, default HOME and cwd of a job
 	Environ   []string
 	Policy    confine.Policy

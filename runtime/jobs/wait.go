@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path/filepath"
 	"time"
 
 	"difyrt/runtime/job"
@@ -140,7 +139,7 @@ func (t *Table) read(ctx context.Context, j job.Job, at int64, get func(f io.Rea
 	f, size, err := t.open(j.ID)
 	if err != nil {
 		t.c.Log.Warn("output of a job cannot be read", "job", j.ID, "err", err)
-		return Result{Job: j, OutputPath: filepath.Join(t.dir(j.ID), supervisor.OutputFile), Offset: at}, nil
+		return Result{Job: j, OutputPath: t.outputPath(j.ID), Offset: at}, nil
 	}
 	if f != nil {
 		defer f.Close()
@@ -151,7 +150,7 @@ func (t *Table) read(ctx context.Context, j job.Job, at int64, get func(f io.Rea
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Job: j, OutputPath: filepath.Join(t.dir(j.ID), supervisor.OutputFile),
+	return Result{Job: j, OutputPath: t.outputPath(j.ID),
 		Output: p.Text, Offset: p.Next, Truncated: p.More}, nil
 }
 

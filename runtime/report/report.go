@@ -8,8 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -103,9 +102,15 @@ func Gather(p confine.Policy, l confine.Limits, stateDir, home string) Report {
 	if r.UID == 0 {
 		advise("jobs run as root: start the server as a user of its own")
 	}
-	r.State = State{Directory: stateDir, InHome: Within(stateDir, home)}
+	above := confine.AncestorsOf(stateDir)
+	r.State = State{Directory: stateDir, InHome: above.Has(home)}
 	if r.State.InHome && p.Enabled {
-		advise("jobs with HOME %s can write in the state directory: put it elsewhere with --state-dir", home)
+		advise("jobs with HOME %s can read and write the state directory %s: put it elsewhere with --state-dir", home, stateDir)
+	}
+	for _, path := range slices.Concat(p.RW, p.RO) {
+		if above.Has(path) && p.Enabled {
+			advise("every job can reach the state directory %s: %s, which is open to jobs, holds it", stateDir, path)
+		}
 	}
 	return r
 }
@@ -156,10 +161,4 @@ func limit(v uint64) string {
 		return "unlimited"
 	}
 	return fmt.Sprint(v)
-}
-
-// Within reports whether path is dir or below it.
-func Within(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }

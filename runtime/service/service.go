@@ -22,8 +22,7 @@ import (
 // Config is what a server is started with. See the flags of the applet serve.
 type Config struct {
 	Listen    string // host:port or unix:PATH
-	StateDir  string
-	Home      string
+	Places    Places
 	Token     string // empty: no authentication
 	Environ   []string
 	Policy    confine.Policy
@@ -39,16 +38,18 @@ const stopWithin = 4 * time.Second
 // Run serves until ctx ends. Jobs go on when it returns.
 func Run(ctx context.Context, c Config) error {
 	began := time.Now()
-	dir, err := prepareState(c.StateDir)
-	if err != nil {
+	dir := c.Places.State
+	if err := prepareState(dir); err != nil {
 		return err
 	}
-	c.StateDir = dir
 	unlock, err := lockState(dir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	if err := c.Places.link(); err != nil {
+		c.Log.Warn("clients are told of output files by another path than usual", "state_dir", dir, "why", err)
+	}
 	c.warn()
 
 	// Clients that come while the table is loaded wait in the socket's queue.
@@ -61,7 +62,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	table, err := jobs.Open(ctx, jobs.Config{StateDir: dir, Home: c.Home, Environ: c.Environ, Policy: c.Policy, Limits: c.Limits,
+	table, err := jobs.Open(ctx, jobs.Config{StateDir: dir, Shown: c.Places.Shown, Home: c.Places.Home, Environ: c.Environ, Policy: c.Policy, Limits: c.Limits,
 		Retention: c.Retention, GCEvery: c.GCEvery, Log: c.Log}, st)
 	if err != nil {
 		return errors.Join(err, st.Close())
@@ -72,7 +73,7 @@ func Run(ctx context.Context, c Config) error {
 	}()
 	c.Log.Info("serving", "listen", address(l), "state_dir", dir, "auth", c.Token != "", "ready_ms", time.Since(began).Milliseconds())
 	h := api.NewHandler(api.Config{Token: c.Token, Jobs: table, Log: c.Log,
-		Info: func() any { return report.Gather(c.Policy, c.Limits, dir, c.Home) }})
+		Info: func() any { return report.Gather(c.Policy, c.Limits, dir, c.Places.Home) }})
 	err = api.Serve(ctx, l, h, c.Log, stopWithin)
 	if cerr := table.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the job table: %w", cerr))
@@ -91,7 +92,7 @@ func address(l net.Listener) string {
 
 // warn says once, at the start, what an operator should know.
 func (c Config) warn() {
-	r := report.Gather(c.Policy, c.Limits, c.StateDir, c.Home)
+	r := report.Gather(c.Policy, c.Limits, c.Places.State, c.Places.Home)
 	c.Log.Info("jobs get", "landlock_abi", r.Landlock.ABI, "landlock", r.Landlock.Wanted, "seccomp", r.Seccomp.InForce, "cgroup", r.Cgroup)
 	for _, advice := range r.Advice {
 		c.Log.Warn(advice)

@@ -14,26 +14,24 @@ import (
 // its PID for whoever wonders.
 const lockFile = "serve.lock"
 
-// prepareState makes the state directory, closed to others, and gives its
-// absolute path.
-func prepareState(dir string) (string, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", fmt.Errorf("state directory: %w", err)
+// prepareState makes the state directory, closed to others.
+func prepareState(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return fmt.Errorf("make the state directory: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the state directory: %w", err)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make the state directory: %w", err)
 	}
 	st, err := os.Stat(dir)
 	if err != nil {
-		return "", fmt.Errorf("state directory: %w", err)
+		return fmt.Errorf("state directory: %w", err)
 	}
 	if st.Mode().Perm()&0o077 != 0 {
 		if err := os.Chmod(dir, 0o700); err != nil {
-			return "", fmt.Errorf("close the state directory to others: %w", err)
+			return fmt.Errorf("close the state directory to others: %w", err)
 		}
 	}
-	return dir, nil
+	return nil
 }
 
 // lockState makes this process the only server of the state directory. The
@@ -54,13 +52,23 @@ func lockState(dir string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("lock the state directory: %w", err)
 	}
+	// What tidies /var/tmp leaves a directory that is locked alone (tmpfiles.d(5), "Age").
+	d, err := os.Open(dir)
+	if err == nil {
+		err = unix.Flock(int(d.Fd()), unix.LOCK_SH)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock the state directory: %w", err)
+	}
 	err = f.Truncate(0)
 	if err == nil {
 		_, err = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 	if err != nil {
 		f.Close()
+		d.Close()
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
-	return func() { f.Close() }, nil
+	return func() { f.Close(); d.Close() }, nil
 }

@@ -52,7 +52,8 @@ type running struct {
 type owner struct {
 	reap   *reaper
 	level  confine.Level
-	groups *confine.Cgroups // nil: none
+	groups *confine.Cgroups  // nil: none
+	state  confine.Ancestors // of the state directory
 	log    *slog.Logger
 	// started is called before the job can end, grew after each growth of its
 	// output file, ended once, when its exit record is on disk.
@@ -73,6 +74,10 @@ func start(spec Spec, o owner) (_ *running, err error) {
 		return nil, err
 	}
 	defer g.close()
+	exposed := o.state.Has(g.homePath()) || o.state.Has(g.cwdPath())
+	if exposed && spec.Policy.Strict {
+		return nil, &startError{125, errors.New("isolate the job: the mode is strict, and its HOME or cwd holds the server's state directory")}
+	}
 	path, argv, err := command(string(spec.Dir))
 	if err != nil {
 		return nil, err
@@ -92,6 +97,9 @@ func start(spec Spec, o owner) (_ *running, err error) {
 	}
 	defer d.close()
 	j.isolation = d.String()
+	if exposed && d.rules != nil {
+		j.isolation += ", but for the state directory"
+	}
 
 	j.holds, j.drains = 2, max(1, len(j.pipes))
 	j.pid, err = o.reap.fork(func(awaitStop func(int) bool) (pid int, err error) {

@@ -47,7 +47,7 @@ func Serve(ctx context.Context, c Config) error {
 	if err != nil {
 		c.Log.Warn("jobs run without Landlock", "why", confine.WhyNot(err))
 	}
-	s := &server{c: c, pid: os.Getpid(), level: level, jobs: map[job.ID]*running{}, leaders: map[int]bool{},
+	s := &server{c: c, pid: os.Getpid(), level: level, state: confine.AncestorsOf(c.StateDir), jobs: map[job.ID]*running{}, leaders: map[int]bool{},
 		book: book{map[job.ID]*running{}, map[int]job.ID{}}, conns: map[*serverConn]bool{}, idle: make(chan struct{}, 1), gone: make(chan struct{}, 1)}
 	s.reap = newReaper(s.checkIdle, s.orphanReaped)
 	go s.reap.run()
@@ -68,6 +68,7 @@ type server struct {
 	pid    int
 	level  confine.Level
 	groups cgroups
+	state  confine.Ancestors
 	reap   *reaper
 	gone   chan struct{} // has one element when a connection has ended
 	idle   chan struct{} // has one element when the runner has nothing left to do
@@ -282,7 +283,7 @@ func (s *server) spawn(c *serverConn, spec Spec) (*Started, error) {
 		return nil, job.Errorf(codeStopping, "another server has come")
 	}
 	s.pending.Add(1)
-	j, err := start(spec, owner{reap: s.reap, level: s.level, groups: s.groupsFor(spec.Limits), log: s.c.Log, grew: s.grew, ended: s.ended, started: s.add, leftBehind: s.leftBehind})
+	j, err := start(spec, owner{reap: s.reap, level: s.level, groups: s.groupsFor(spec.Limits), state: s.state, log: s.c.Log, grew: s.grew, ended: s.ended, started: s.add, leftBehind: s.leftBehind})
 	if err != nil {
 		s.pending.Done()
 		return nil, err
