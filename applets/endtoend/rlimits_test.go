@@ -139,3 +139,53 @@ func TestCgroupReachesDaemons(t *testing.T) {
 		t.Errorf("left %v", left)
 	}
 }
+
+// A job that uses up all processes that the user may have ends neither the
+// runner nor other jobs. New jobs are refused with the reason until it is gone.
+func TestNoProcessIsLeft(t *testing.T) {
+	needScope(t)
+	need(t, "prlimit")
+	limit := 150
+	if os.Getuid() != 0 {
+		limit += threadsOfUser(t)
+	}
+	dir := t.TempDir()
+	for p := dir; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
+		os.Chmod(p, 0o755)
+	}
+	wrapped := write(t, filepath.Join(dir, "wrapped"), fmt.Sprintf("#!/bin/sh\nexec prlimit --nproc=%d:%d %s \"$@\"\n", limit, limit, bin))
+	os.Chmod(wrapped, 0o755)
+	s := startAsUser(t, withBinary(wrapped))
+	bystander := s.run("read x; exit 4", m{"timeout": 0})
+	bomb := s.run("exec 2>&1; bomb() { sleep 300 & bomb; }; while :; do (bomb); done", m{"mode": "stdio", "timeout": 20, "output_limit": 300})
+	if bomb.Output == "" {
+		t.Fatalf("the bomb says nothing: %+v", bomb)
+	}
+	runner := s.runner()
+	for range 20 {
+		if r := s.sh("true"); r.Status != "failed" || !strings.Contains(r.Output, "no more processes") {
+			t.Errorf("%s %q", r.Status, r.Output)
+		}
+	}
+	if v := s.terminate(bomb.JobID, 0.1); v.Status != "terminated" {
+		t.Errorf("%+v", v)
+	}
+	if r := s.sh("echo fine | cat"); r.Output != "fine\n" || s.runner() != runner {
+		t.Errorf("%+v", r)
+	}
+	if r, err := s.follow(s.input(bystander.JobID, "\n", 0)); err != nil || r.code() != 4 {
+		t.Errorf("the bystander: %v %+v", err, r)
+	}
+}
+
+// threadsOfUser counts what the user's limit counts.
+func threadsOfUser(t *testing.T) (n int) {
+	t.Helper()
+	tasks, _ := filepath.Glob("/proc/[0-9]*/task/*")
+	for _, task := range tasks {
+		if b, err := os.ReadFile(task + "/status"); err == nil && strings.Contains(string(b), fmt.Sprintf("\nUid:\t%d\t", os.Getuid())) {
+			n++
+		}
+	}
+	return n
+}

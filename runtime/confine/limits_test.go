@@ -91,3 +91,40 @@ func TestFindCgroups(t *testing.T) {
 		}
 	}
 }
+
+func TestFindPidsGroups(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"one/pod/ctr", "two/pod"} {
+		os.MkdirAll(filepath.Join(root, dir), 0o755)
+	}
+	for _, dir := range []string{"one/pod", "one/pod/ctr", "two"} {
+		os.WriteFile(filepath.Join(root, dir, "pids.max"), []byte("max\n"), 0o644)
+	}
+	mounts := "30 1 0:26 / " + root + "/one rw - cgroup pids rw,pids\n31 1 0:27 / " + root + "/none rw - cgroup cpu rw,cpu\n" +
+		"32 1 0:28 /slice " + root + "/two rw - cgroup2 none rw\n"
+	for own, want := range map[string][]string{
+		"8:pids:/pod/ctr\n0::/\n": {"one/pod/ctr", "one/pod", "two"}, // the mount shows our own group
+		"0::/slice/pod\n":         {"two"},
+		"8:cpu:/pod\n":            nil,
+	} {
+		got := findPidsGroups([]byte(mounts), []byte(own))
+		for i := range got {
+			got[i] = strings.TrimPrefix(got[i], root+"/")
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %v, want %v", own, got, want)
+		}
+	}
+}
+
+func TestThreadsAreCounted(t *testing.T) {
+	all, ok := threadsOfAll()
+	own := threadsOf(os.Getuid())
+	SpareThreads()
+	if more := threadsOf(os.Getuid()); !ok || own < 1 || all < own || more < spareThreads {
+		t.Errorf("%d of the machine, %d own, %d later", all, own, more)
+	}
+	if err := threadRoom(); err != nil {
+		t.Errorf("there is no room: %v", err)
+	}
+}

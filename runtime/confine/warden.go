@@ -29,6 +29,9 @@ type Warden struct {
 // job: a call of its own would cost another change of threads. The ruleset may be
 // closed afterwards; the cgroup, which may be nil too, is removed by Close.
 func NewWarden(l Level, rs *Ruleset, f Filter, g *Cgroup, first func()) (*Warden, error) {
+	if err := claimThread(); err != nil {
+		return nil, err
+	}
 	calls := make(chan func())
 	w := &Warden{calls: calls, group: g}
 	entered := make(chan error)

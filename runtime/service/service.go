@@ -38,6 +38,7 @@ const stopWithin = 4 * time.Second
 // Run serves until ctx ends. Jobs go on when it returns.
 func Run(ctx context.Context, c Config) error {
 	began := time.Now()
+	confine.SpareThreads()
 	dir := c.Places.State
 	if err := prepareState(dir); err != nil {
 		return err

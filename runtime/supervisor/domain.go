@@ -91,7 +91,7 @@ func (d domain) forkExec(path string, argv []string, attr *syscall.ProcAttr, awa
 	w, werr := confine.NewWarden(d.level, d.rules, d.calls, d.group, fork)
 	if werr != nil {
 		d.group.Remove()
-		return 0, nil, &startError{125, fmt.Errorf("isolate the job: %w", werr)}
+		return 0, nil, &startError{125, fmt.Errorf("start the job: %w", werr)}
 	}
 	if err != nil {
 		w.Close()

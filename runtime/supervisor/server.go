@@ -43,6 +43,7 @@ func Serve(ctx context.Context, c Config) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		c.Log.Warn("orphans of jobs will not come to the runner", "err", err)
 	}
+	confine.SpareThreads()
 	level, err := confine.Probe()
 	if err != nil {
 		c.Log.Warn("jobs run without Landlock", "why", confine.WhyNot(err))
