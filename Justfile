@@ -11,7 +11,7 @@ build:
 
 # the flavour for images: without the control plane
 build-sandbox:
-    go build -trimpath -tags sandbox -ldflags "-s -w" -o bin/difyrt-sandbox .
+    go build -trimpath -tags sandbox,nethttpomithttp2 -ldflags "-s -w" -o bin/difyrt-sandbox .
     @stat -c '%n: %s bytes' bin/difyrt-sandbox
 
 # all tests

@@ -77,10 +77,15 @@ func dispatch(argv []string, s cmdline.Streams) int {
 		return cmdline.OK
 	}
 	switch args[0] {
-	case "--help", "-h", "-help", "help":
+	case "help":
+		if len(args) > 1 {
+			return dispatch([]string{self, args[1], "--help"}, s)
+		}
+		fallthrough
+	case "--help", "-h", "-help":
 		usage(s.Out)
 		return cmdline.OK
-	case "--version", "-version":
+	case "--version", "-version", "version":
 		fmt.Fprintln(s.Out, version.String())
 		return cmdline.OK
 	case "shellctl":

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"difyrt/applets/cmdline"
+	"difyrt/runtime/api"
 	"difyrt/runtime/confine"
 	"difyrt/runtime/service"
 )
@@ -27,6 +28,9 @@ stops them. Jobs outlive the server: stop it, upgrade it, start it again.`, s)
 	state := c.Flags.String("state-dir", "", "`DIR` of the job table, outputs and sockets (default $XDG_DATA_HOME/shellctl or ~/.local/share/shellctl, which is a link to a place outside of the home)")
 	token := c.Flags.String("token", "", "bearer `TOKEN` that clients must send; it is in the process list until the server has read it, prefer --token-file")
 	tokenFile := c.Flags.String("token-file", "", "`FILE` that holds the token")
+	cert := c.Flags.String("tls-cert", "", "serve TLS with the certificate in this PEM `FILE`, read again when it changes")
+	key := c.Flags.String("tls-key", "", "`FILE` of the certificate's key")
+	connections := c.Flags.Int("max-connections", 0, "`NUMBER` of connections at a time (default half of the open files limit, at most 4096)")
 	retention := c.Flags.Duration("retention", 300*time.Second, "how long a finished job is kept, a `DURATION` such as 10m")
 	gc := c.Flags.Duration("gc-interval", 60*time.Second, "how often finished jobs are looked for, a `DURATION`")
 	format := c.Flags.String("log-format", "text", "`FORMAT` of the log on standard error: text or json")
@@ -46,10 +50,21 @@ stops them. Jobs outlive the server: stop it, upgrade it, start it again.`, s)
 		return c.Wrong("--gc-interval must be positive")
 	case *token != "" && *tokenFile != "":
 		return c.Wrong("--token and --token-file exclude each other")
+	case (*cert == "") != (*key == ""):
+		return c.Wrong("--tls-cert and --tls-key go together")
+	case *cert != "" && strings.HasPrefix(*listen, "unix:"):
+		return c.Wrong("TLS is not for a unix socket, which no network carries")
+	case *connections < 0:
+		return c.Wrong("--max-connections must not be negative")
 	}
-	conf := service.Config{Listen: *listen, Environ: os.Environ(), Retention: *retention, GCEvery: *gc, Log: log}
+	conf := service.Config{Listen: *listen, MaxConnections: *connections, Environ: os.Environ(), Retention: *retention, GCEvery: *gc, Log: log}
 	if err := complete(&conf, *state, *token, *tokenFile); err != nil {
 		return c.Fail(err)
+	}
+	if *cert != "" {
+		if conf.TLS, err = api.LoadKeyPair(*cert, *key, log); err != nil {
+			return c.Fail(err)
+		}
 	}
 	if err := confine.SealDescriptors(); err != nil {
 		return c.Fail(err)

@@ -36,7 +36,7 @@ func onPipe(t *testing.T, h http.Handler, do func(t *testing.T, c net.Conn)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l := make(pipes)
 		done := make(chan error)
-		go func() { done <- Serve(ctx, l, h, quiet(), time.Minute) }()
+		go func() { done <- Serve(ctx, l, h, ServeConfig{Log: quiet(), Grace: time.Minute}) }()
 		client, server := net.Pipe()
 		l <- server
 		do(t, client)

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,33 +20,52 @@ const (
 	maxHeader    = 64 << 10 // bytes
 )
 
-// Serve answers requests on l until ctx ends; open requests then get grace to
+var http1 = func() (p http.Protocols) { p.SetHTTP1(true); return }()
+
+// ServeConfig is how Serve treats connections.
+type ServeConfig struct {
+	Log   *slog.Logger  // must be set
+	Grace time.Duration // for open requests when the server is stopped
+	// MaxConnections bounds connections, 0 means DefaultConnections.
+	MaxConnections int
+	TLS            *KeyPair // nil: none
+}
+
+// Serve answers requests on l until ctx ends; open requests then get the grace to
 // finish, and are cut off after it. It returns nil once ctx has ended, and else
 // what made the listener fail.
 //
 // The end of ctx is not the end of a request's context: a waiter whose context
 // ended could not be answered. Whoever ends ctx lets the waiters go, as
 // jobs.Table.Stop does.
-func Serve(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger, grace time.Duration) error {
+func Serve(ctx context.Context, l net.Listener, h http.Handler, c ServeConfig) error {
+	conns := limitConnections(l, cmp.Or(c.MaxConnections, DefaultConnections()))
+	l = conns
+	if c.TLS != nil {
+		l = tls.NewListener(l, c.TLS.config())
+	}
 	// Ends whatever is still under way when Serve returns.
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	s := &http.Server{
-		Handler:                      h,
+		Handler:                      conns.busy(h),
+		ConnState:                    conns.state,
+		ConnContext:                  conns.remember,
+		Protocols:                    &http1,
 		BaseContext:                  func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout:            headerWithin,
 		IdleTimeout:                  idleWithin,
 		MaxHeaderBytes:               maxHeader,
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" is no exception
-		ErrorLog:                     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog:                     slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		within, cancel := context.WithTimeout(base, grace)
+		within, cancel := context.WithTimeout(base, c.Grace)
 		defer cancel()
 		if err := s.Shutdown(within); err != nil {
-			log.Warn("requests were cut off by the stop", "err", err, "close", s.Close())
+			c.Log.Warn("requests were cut off by the stop", "err", err, "close", s.Close())
 		}
 	})
 	err := s.Serve(l)

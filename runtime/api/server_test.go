@@ -96,7 +96,7 @@ func TestListenerThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := Serve(t.Context(), l, nil, quiet(), time.Second); !errors.Is(err, net.ErrClosed) {
+	if err := Serve(t.Context(), l, http.NotFoundHandler(), ServeConfig{Log: quiet(), Grace: time.Second}); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("%v", err)
 	}
 }
@@ -104,14 +104,26 @@ func TestListenerThatFails(t *testing.T) {
 // serve gives the server's address, and a stop that must be clean.
 func serve(t *testing.T, f *fake, grace time.Duration) (base string, stop func()) {
 	t.Helper()
+	return serveAs(t, f, ServeConfig{Grace: grace})
+}
+
+func serveAs(t *testing.T, f *fake, c ServeConfig) (base string, stop func()) {
+	t.Helper()
 	l, err := Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, l, NewHandler(Config{Jobs: f, Log: quiet()}), quiet(), grace) }()
-	return "http://" + l.Addr().String(), func() {
+	go func() {
+		c.Log = quiet()
+		done <- Serve(ctx, l, NewHandler(Config{Jobs: f, Log: quiet()}), c)
+	}()
+	scheme := "http://"
+	if c.TLS != nil {
+		scheme = "https://"
+	}
+	return scheme + l.Addr().String(), func() {
 		t.Helper()
 		cancel()
 		if err := <-done; err != nil {

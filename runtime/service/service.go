@@ -21,15 +21,18 @@ import (
 
 // Config is what a server is started with. See the flags of the applet serve.
 type Config struct {
-	Listen    string // host:port or unix:PATH
-	Places    Places
-	Token     string // empty: no authentication
-	Environ   []string
-	Policy    confine.Policy
-	Limits    confine.Limits
-	Retention time.Duration
-	GCEvery   time.Duration
-	Log       *slog.Logger
+	Listen string // host:port or unix:PATH
+	Places Places
+	Token  string       // empty: no authentication
+	TLS    *api.KeyPair // nil: none
+	// MaxConnections bounds those of clients, 0 is the default.
+	MaxConnections int
+	Environ        []string
+	Policy         confine.Policy
+	Limits         confine.Limits
+	Retention      time.Duration
+	GCEvery        time.Duration
+	Log            *slog.Logger
 }
 
 // stopWithin is how long open requests get at the end; waiters go at once.
@@ -72,10 +75,10 @@ func Run(ctx context.Context, c Config) error {
 		<-ctx.Done()
 		table.Stop()
 	}()
-	c.Log.Info("serving", "listen", address(l), "state_dir", dir, "auth", c.Token != "", "ready_ms", time.Since(began).Milliseconds())
+	c.Log.Info("serving", "listen", address(l), "state_dir", dir, "auth", c.Token != "", "tls", c.TLS != nil, "ready_ms", time.Since(began).Milliseconds())
 	h := api.NewHandler(api.Config{Token: c.Token, Jobs: table, Log: c.Log,
 		Info: func() any { return report.Gather(c.Policy, c.Limits, dir, c.Places.Home) }})
-	err = api.Serve(ctx, l, h, c.Log, stopWithin)
+	err = api.Serve(ctx, l, h, api.ServeConfig{Log: c.Log, Grace: stopWithin, MaxConnections: c.MaxConnections, TLS: c.TLS})
 	if cerr := table.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the job table: %w", cerr))
 	}
@@ -98,16 +101,22 @@ func (c Config) warn() {
 	for _, advice := range r.Advice {
 		c.Log.Warn(advice)
 	}
-	if c.Token == "" && !strings.HasPrefix(c.Listen, "unix:") && !loopback(c.Listen) {
+	if c.Token == "" && beyond(c.Listen) {
 		c.Log.Warn("anybody who can reach this address can run commands here: set a token", "listen", c.Listen)
+	} else if c.TLS == nil && beyond(c.Listen) {
+		c.Log.Warn("the token and all output cross the network in clear: set --tls-cert and --tls-key, or put a proxy in front", "listen", c.Listen)
 	}
 }
 
-func loopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
+// beyond reports whether other machines could reach the address.
+func beyond(listen string) bool {
+	if strings.HasPrefix(listen, "unix:") {
 		return false
 	}
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return true
+	}
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
