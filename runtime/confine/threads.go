@@ -165,15 +165,26 @@ func readNumber(path string) (int64, bool) {
 // threadsOfAll counts the machine's threads: the number behind the slash in
 // proc_loadavg(5).
 func threadsOfAll() (int64, bool) {
-	b, err := os.ReadFile("/proc/loadavg")
+	fd := loadavg()
+	var b [128]byte
+	n, err := unix.Pread(fd, b[:], 0)
 	if err != nil {
 		return 0, false
 	}
-	_, rest, ok := strings.Cut(string(b), "/")
-	number, _, _ := strings.Cut(rest, " ")
-	n, err := strconv.ParseInt(number, 10, 64)
-	return n, ok && err == nil
+	_, rest, ok := bytes.Cut(b[:n], []byte("/"))
+	number, _, _ := bytes.Cut(rest, []byte(" "))
+	all, err := strconv.ParseInt(string(number), 10, 64)
+	return all, ok && err == nil
 }
+
+// loadavg stays open: it is read for each job.
+var loadavg = sync.OnceValue(func() int {
+	fd, err := unix.Open("/proc/loadavg", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	return fd
+})
 
 var machineThreads = sync.OnceValue(func() int64 {
 	least := int64(1) << 22 // PID_MAX_LIMIT
