@@ -330,3 +330,30 @@ func TestJobWithProcessesIsKept(t *testing.T) {
 		t.Error("the process is still there")
 	}
 }
+
+// A job that cannot be removed is not said to be gone, and can be removed once
+// what kept it is over.
+func TestDeleteThatFails(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a directory that its owner cannot empty wants an attribute that only root sets")
+	}
+	need(t, "mount", "umount")
+	s := start(t)
+	r := s.sh("true")
+	busy := filepath.Join(s.jobDir(r.JobID), "busy")
+	if err := os.Mkdir(busy, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, busy, "size=64k")
+	s.refuse("DELETE", "/v1/jobs/"+r.JobID, nil, 500, "internal_error")
+	if v := s.view(r.JobID); v.Status != "exited" {
+		t.Errorf("%+v", v)
+	}
+	if err := syscall.Unmount(busy, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.call("DELETE", "/v1/jobs/"+r.JobID, nil, nil)
+	if _, err := os.Stat(s.jobDir(r.JobID)); err == nil {
+		t.Error("the directory is still there")
+	}
+}

@@ -43,6 +43,7 @@ func (t *Table) collect() {
 func (t *Table) collectOnce() (removed int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(t.c.GCEvery, time.Minute))
 	defer cancel()
+	defer context.AfterFunc(t.untilStop, cancel)() // a stop does not wait for a long collection
 	for {
 		ids, err := t.store.Expired(ctx, time.Now().Add(-t.c.Retention), collectBatch)
 		// A job whose processes run on is kept, so that they can still be ended.

@@ -96,7 +96,8 @@ func (t *Table) Delete(ctx context.Context, id job.ID, force bool, grace time.Du
 }
 
 // remove deletes files first: on a full disk it is their space that lets the
-// database write. A row that stays without its files, after a crash or a failure
+// database write. A job whose files cannot be removed keeps its row, so that it
+// is not said to be gone. A row that stays without its files, after a crash or a failure
 // in between, is removed with the next call or by the collector.
 func (t *Table) remove(ctx context.Context, ids ...job.ID) (int, error) {
 	t.mu.Lock()
@@ -111,10 +112,19 @@ func (t *Table) remove(ctx context.Context, ids ...job.ID) (int, error) {
 			delete(t.deleting, id)
 		}
 	}()
+	var failed []error
+	gone := make([]job.ID, 0, len(ids))
 	for _, id := range ids {
-		if err := t.dirs.RemoveAll(string(id)); err != nil {
-			t.c.Log.Error("directory of a deleted job stays until the next start", "job", id, "err", err)
+		if ctx.Err() != nil {
+			failed = append(failed, ctx.Err())
+			break
 		}
+		if err := t.dirs.RemoveAll(string(id)); err != nil {
+			failed = append(failed, fmt.Errorf("remove the files of job %s: %w", id, err))
+			continue
+		}
+		gone = append(gone, id)
 	}
-	return t.store.Delete(ctx, ids...)
+	n, err := t.store.Delete(ctx, gone...)
+	return n, errors.Join(append(failed, err)...)
 }

@@ -15,6 +15,7 @@ type entry struct {
 	job     job.Job
 	size    int64     // of the output, as the runner told
 	grown   time.Time // when it told
+	dropped bool      // forgotten before its end
 	changed chan struct{}
 	saved   chan struct{} // closed when the end is in the store, or the row is gone
 	once    sync.Once     // closes saved
@@ -29,13 +30,14 @@ type state struct {
 	job     job.Job
 	size    int64
 	grown   time.Time
+	dropped bool
 	changed <-chan struct{}
 }
 
 func (e *entry) state() state {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return state{e.job, e.size, e.grown, e.changed}
+	return state{e.job, e.size, e.grown, e.dropped, e.changed}
 }
 
 func (e *entry) broadcast() {
@@ -71,4 +73,14 @@ func (e *entry) finish(end job.End, size int64) bool {
 	e.size = size
 	e.broadcast()
 	return true
+}
+
+// drop tells those who wait that there is no such job any more.
+func (e *entry) drop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.job.Status.Final() {
+		e.dropped = true
+		e.broadcast()
+	}
 }

@@ -40,14 +40,16 @@ type Config struct {
 
 // Table is the job table of one state directory.
 type Table struct {
-	c        Config
-	store    *store.Store
-	fleet    *supervisor.Fleet
-	dirs     *os.Root // of all jobs; what is made and removed there
-	jobsDir  *os.File // the same directory; what is read there
-	stopping chan struct{}
-	stopOnce sync.Once
-	workers  sync.WaitGroup // saves, and the collector
+	c         Config
+	store     *store.Store
+	fleet     *supervisor.Fleet
+	dirs      *os.Root // of all jobs; what is made and removed there
+	jobsDir   *os.File // the same directory; what is read there
+	stopping  chan struct{}
+	untilStop context.Context // ends with stopping
+	stopNow   context.CancelFunc
+	stopOnce  sync.Once
+	workers   sync.WaitGroup // saves, and the collector
 
 	mu       sync.Mutex
 	live     map[job.ID]*entry
@@ -72,7 +74,9 @@ func Open(ctx context.Context, c Config, st *store.Store) (*Table, error) {
 		return nil, fmt.Errorf("open the jobs' directory: %w", err)
 	}
 	t := &Table{c: c, store: st, dirs: root, jobsDir: handle, stopping: make(chan struct{}), live: map[job.ID]*entry{}, deleting: map[job.ID]bool{}}
+	t.untilStop, t.stopNow = context.WithCancel(context.Background())
 	if err := t.reconcile(ctx); err != nil {
+		t.stopNow()
 		root.Close()
 		handle.Close()
 		return nil, err
@@ -82,7 +86,7 @@ func Open(ctx context.Context, c Config, st *store.Store) (*Table, error) {
 }
 
 // Stop lets every waiter go with what there is. Calls still work.
-func (t *Table) Stop() { t.stopOnce.Do(func() { close(t.stopping) }) }
+func (t *Table) Stop() { t.stopOnce.Do(func() { close(t.stopping); t.stopNow() }) }
 
 func (t *Table) isStopping() bool {
 	select {
@@ -157,6 +161,7 @@ func (t *Table) drop(e *entry) {
 	delete(t.live, e.job.ID)
 	t.mu.Unlock()
 	e.once.Do(func() { close(e.saved) })
+	e.drop()
 }
 
 // find gives a job's state, from memory or from the store. changed is nil for a

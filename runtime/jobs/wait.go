@@ -62,7 +62,9 @@ func (t *Table) Wait(ctx context.Context, id job.ID, w Window) (Result, error) {
 		case <-ctx.Done():
 			return Result{}, ctx.Err()
 		}
-		s = e.state()
+		if s = e.state(); s.dropped {
+			return Result{}, job.NotFound(string(id))
+		}
 	}
 }
 
