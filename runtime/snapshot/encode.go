@@ -8,8 +8,6 @@ import (
 	"io"
 	"runtime"
 	"sync"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 const (
@@ -32,6 +30,7 @@ type encoder struct {
 	todo    chan *chunk
 	ordered chan *chunk
 	cur     *chunk
+	pace    pace
 	workers sync.WaitGroup
 	sent    chan struct{} // closed when the sender has ended
 
@@ -44,16 +43,17 @@ type encoder struct {
 type chunk struct {
 	raw, frame []byte
 	ready      chan struct{} // has one element when frame is
+	fast       bool          // which level it gets
+	probe      bool
 }
 
 // newEncoder starts the workers. They end with close, or with ctx.
 func newEncoder(ctx context.Context, w io.Writer) (*encoder, error) {
 	n := min(runtime.GOMAXPROCS(0), mostWorkers)
-	coders := make([]*zstd.Encoder, n)
+	coders := make([]coder, n)
 	for i := range coders {
 		var err error
-		// A window of 2 MiB is that of zstd -3; larger ones find little more.
-		if coders[i], err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(encoderLevel), zstd.WithWindowSize(2<<20)); err != nil {
+		if coders[i], err = newCoder(); err != nil {
 			return nil, err
 		}
 	}
@@ -71,15 +71,20 @@ func newEncoder(ctx context.Context, w io.Writer) (*encoder, error) {
 	return e, nil
 }
 
-const encoderLevel = zstd.SpeedDefault
-
-func (e *encoder) work(coder *zstd.Encoder) {
-	defer coder.Close()
-	for c := range e.todo {
+func (e *encoder) work(c coder) {
+	defer c.close()
+	for k := range e.todo {
 		if e.ctx.Err() == nil {
-			c.frame = coder.EncodeAll(c.raw, c.frame[:0])
+			if k.probe {
+				c.probe(k.raw, &e.pace)
+			}
+			level := c.slow
+			if k.fast {
+				level = c.fast
+			}
+			k.frame = level.EncodeAll(k.raw, k.frame[:0])
 		}
-		c.ready <- struct{}{}
+		k.ready <- struct{}{}
 	}
 }
 
@@ -134,6 +139,7 @@ func (e *encoder) flush() {
 		e.free <- c
 		return
 	}
+	c.fast, c.probe = e.pace.choose()
 	e.ordered <- c
 	e.todo <- c
 }
