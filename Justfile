@@ -7,11 +7,11 @@ _default:
 
 # the executable, stripped, in bin/
 build:
-    go build -trimpath -ldflags "-s -w" -o bin/difyrt .
+    .ci/build "$(go env GOARCH)" full bin/difyrt
 
 # the flavour for images: without the control plane
 build-sandbox:
-    go build -trimpath -tags sandbox,nethttpomithttp2 -ldflags "-s -w" -o bin/difyrt-sandbox .
+    .ci/build "$(go env GOARCH)" sandbox bin/difyrt-sandbox
     @stat -c '%n: %s bytes' bin/difyrt-sandbox
 
 # all tests

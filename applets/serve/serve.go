@@ -136,7 +136,8 @@ func complete(c *service.Config, state, token, tokenFile string) (err error) {
 	if c.Places, err = service.FindPlaces(state); err != nil {
 		return err
 	}
-	if err := checkSnapshotTimeout(); err != nil {
+	c.SnapshotHome = os.Getenv("HOME")
+	if c.SnapshotTimeout, err = snapshotTimeout(); err != nil {
 		return err
 	}
 	if c.Limits, err = confine.LimitsFromEnv(os.LookupEnv); err != nil {
@@ -174,16 +175,17 @@ func hideToken(token *string) error {
 	return confine.Conceal()
 }
 
-// checkSnapshotTimeout refuses a deadline that could not be kept, at the start
-// and not in the middle of a snapshot.
-func checkSnapshotTimeout() error {
+// snapshotTimeout refuses a deadline that could not be kept, at the start and not
+// in the middle of a snapshot.
+func snapshotTimeout() (time.Duration, error) {
 	const name = "SHELLCTL_SNAPSHOT_TIMEOUT"
 	v := strings.TrimSpace(os.Getenv(name))
 	if v == "" {
-		return nil
+		return 45 * time.Second, nil
 	}
-	if d, err := time.ParseDuration(v); err != nil || d <= 0 {
-		return fmt.Errorf("%s is %q: use a positive duration such as 90s", name, v)
+	d, err := time.ParseDuration(v)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%s is %q: use a positive duration such as 90s", name, v)
 	}
-	return nil
+	return d, nil
 }

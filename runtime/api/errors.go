@@ -10,10 +10,9 @@ import (
 
 // Codes that only the front knows.
 const (
-	codeNoRoute        job.Code = "not_found"
-	codeMethod         job.Code = "method_not_allowed"
-	codeNotImplemented job.Code = "not_implemented"
-	codeCrossOrigin    job.Code = "cross_origin"
+	codeNoRoute     job.Code = "not_found"
+	codeMethod      job.Code = "method_not_allowed"
+	codeCrossOrigin job.Code = "cross_origin"
 )
 
 // statusOf maps each code to its HTTP status (contract, Errors). A code that is
@@ -33,7 +32,8 @@ var statusOf = map[job.Code]int{
 	job.CodeValidation:       http.StatusUnprocessableEntity,
 	job.CodeTooManyJobs:      http.StatusTooManyRequests,
 	job.CodeNoSpace:          http.StatusInsufficientStorage,
-	codeNotImplemented:       http.StatusNotImplemented,
+	codeBusy:                 http.StatusConflict,
+	codeMalformed:            http.StatusBadRequest,
 	codeCrossOrigin:          http.StatusForbidden,
 	job.CodeInputTimeout:     http.StatusGatewayTimeout,
 }

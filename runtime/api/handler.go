@@ -52,21 +52,25 @@ type Config struct {
 	Jobs  Jobs         // must be set
 	Log   *slog.Logger // must be set; never sees a script, an environment, input or output
 	Info  func() any   // body of GET /v1/info; must be set
+	// Snapshots must be set where the snapshot routes are to work.
+	Snapshots Snapshots
 }
 
 type handler struct {
-	jobs     Jobs
-	log      *slog.Logger
-	info     func() any
-	token    *[sha256.Size]byte // digest; nil: no authentication
-	big      chan struct{}      // turns for large bodies
-	requests atomic.Uint64      // so far; numbers them in the log
+	jobs      Jobs
+	log       *slog.Logger
+	info      func() any
+	token     *[sha256.Size]byte // digest; nil: no authentication
+	big       chan struct{}      // turns for large bodies
+	snapshot  chan struct{}      // the turn of a snapshot operation
+	snapshots Snapshots
+	requests  atomic.Uint64 // so far; numbers them in the log
 }
 
 // NewHandler makes the handler of all routes. It is to be served by Serve, whose
 // connections have the deadlines that it moves.
 func NewHandler(c Config) http.Handler {
-	h := &handler{jobs: c.Jobs, log: c.Log, info: c.Info, big: make(chan struct{}, bigAtOnce)}
+	h := &handler{jobs: c.Jobs, log: c.Log, info: c.Info, big: make(chan struct{}, bigAtOnce), snapshot: make(chan struct{}, 1), snapshots: c.Snapshots}
 	if c.Token != "" {
 		d := sha256.Sum256([]byte(c.Token))
 		h.token = &d
@@ -83,7 +87,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t := lookup(r.Method, r.URL.EscapedPath())
 	log := h.log.With("request", h.requests.Add(1), "method", r.Method, "route", t.pattern)
 	body, err := h.answer(w, r, t, log)
-	status := reply(w, r, body, err, log)
+	status := http.StatusOK
+	if _, sent := body.(streamed); !sent || err != nil {
+		status = reply(w, r, body, err, log)
+	}
 	log.Debug("request", "job", t.id, "status", status, "took", time.Since(began))
 }
 

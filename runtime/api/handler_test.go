@@ -174,7 +174,7 @@ func TestErrorsOfTheTable(t *testing.T) {
 }
 
 func TestEveryCodeHasItsStatus(t *testing.T) {
-	for c, status := range map[job.Code]int{job.CodeInvalidRequest: 400, job.CodeUnauthorized: 401, codeNoRoute: 404, codeMethod: 405, codeNotImplemented: 501, job.CodePanic: 500} {
+	for c, status := range map[job.Code]int{job.CodeInvalidRequest: 400, job.CodeUnauthorized: 401, codeNoRoute: 404, codeMethod: 405, codeBusy: 409, codeMalformed: 400, codeSave: 500, codeRestore: 500, codeHome: 500, job.CodePanic: 500} {
 		if got, _ := errorReply(job.Errorf(c, "x"), quiet()); got != status {
 			t.Errorf("%s: %d", c, got)
 		}

@@ -61,7 +61,8 @@ func TestRefusedRequests(t *testing.T) {
 		{"GET", "/v1/../healthz", "", 404, "not_found"}, {"GET", "/healthz/", "", 404, "not_found"},
 		{"POST", "/healthz", "", 405, "method_not_allowed"}, {"GET", run, "", 405, "method_not_allowed"}, {"DELETE", run, "", 405, "method_not_allowed"},
 		{"PATCH", id, "", 405, "method_not_allowed"}, {"GET", wait, "", 405, "method_not_allowed"}, {"GET", "/v1/snapshot/save", "", 405, "method_not_allowed"},
-		{"POST", "/v1/snapshot/save", "", 501, "not_implemented"}, {"POST", "/v1/snapshot/restore", "x", 501, "not_implemented"},
+		{"POST", "/v1/snapshot/save", "", 500, "home_unavailable"}, {"POST", "/v1/snapshot/restore", "x", 500, "home_unavailable"},
+		{"POST", "/v1/snapshot/save", "[]", 400, "invalid_request"}, {"POST", "/v1/snapshot/save", `{"excludes":[7]}`, 400, "invalid_request"}, {"POST", "/v1/snapshot/save", `{"excludes":["` + strings.Repeat("a", 64<<10+1) + `"]}`, 400, "invalid_request"},
 	} {
 		f := &fake{}
 		w := ask(NewHandler(Config{Jobs: f, Log: quiet()}), c.method, c.path, c.body)

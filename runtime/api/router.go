@@ -8,7 +8,8 @@ import (
 	"difyrt/runtime/job"
 )
 
-// route is one row of the table of routes. Its handler gives the body of a 200.
+// route is one row of the table of routes. Its handler gives the body of a 200,
+// or streamed when it has sent the answer itself.
 type route struct {
 	method  string
 	pattern string // segments; idSegment stands for a job's identifier
@@ -32,8 +33,8 @@ var routes = []route{
 	{"POST", "/v1/jobs/{id}/input", false, (*handler).input},
 	{"GET", "/v1/jobs/{id}/log/tail", false, (*handler).tail},
 	{"POST", "/v1/jobs/{id}/terminate", false, (*handler).terminate},
-	{"POST", "/v1/snapshot/save", false, (*handler).notYet},
-	{"POST", "/v1/snapshot/restore", false, (*handler).notYet},
+	{"POST", "/v1/snapshot/save", false, (*handler).save},
+	{"POST", "/v1/snapshot/restore", false, (*handler).restore},
 }
 
 // target is what a method and a path lead to. Without serve it is a known path

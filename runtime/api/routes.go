@@ -15,11 +15,6 @@ func (h *handler) about(http.ResponseWriter, *http.Request, job.ID) (any, error)
 	return h.info(), nil
 }
 
-// notYet answers for routes that a client knows and this version lacks.
-func (h *handler) notYet(http.ResponseWriter, *http.Request, job.ID) (any, error) {
-	return nil, job.Errorf(codeNotImplemented, "this version of the runtime has no snapshots yet")
-}
-
 func (h *handler) run(w http.ResponseWriter, r *http.Request, _ job.ID) (any, error) {
 	req, err := h.readRun(w, r)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"difyrt/runtime/confine"
 	"difyrt/runtime/jobs"
 	"difyrt/runtime/report"
+	"difyrt/runtime/snapshot"
 	"difyrt/runtime/store"
 )
 
@@ -33,6 +34,9 @@ type Config struct {
 	Retention      time.Duration
 	GCEvery        time.Duration
 	Log            *slog.Logger
+	// SnapshotHome is what snapshots are of: $HOME, empty when it is not set.
+	SnapshotHome    string
+	SnapshotTimeout time.Duration
 }
 
 // stopWithin is how long open requests get at the end; waiters go at once.
@@ -76,8 +80,13 @@ func Run(ctx context.Context, c Config) error {
 		table.Stop()
 	}()
 	c.Log.Info("serving", "listen", address(l), "state_dir", dir, "auth", c.Token != "", "tls", c.TLS != nil, "ready_ms", time.Since(began).Milliseconds())
+	state, err := snapshot.Identify(dir)
+	if err != nil {
+		return errors.Join(err, table.Close())
+	}
 	h := api.NewHandler(api.Config{Token: c.Token, Jobs: table, Log: c.Log,
-		Info: func() any { return report.Gather(c.Policy, c.Limits, dir, c.Places.Home) }})
+		Snapshots: api.Snapshots{Home: c.SnapshotHome, Omit: []snapshot.DirID{state}, Timeout: c.SnapshotTimeout},
+		Info:      func() any { return report.Gather(c.Policy, c.Limits, dir, c.Places.Home) }})
 	err = api.Serve(ctx, l, h, api.ServeConfig{Log: c.Log, Grace: stopWithin, MaxConnections: c.MaxConnections, TLS: c.TLS})
 	if cerr := table.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the job table: %w", cerr))
