@@ -176,3 +176,48 @@ func watchMemory(peak *int64) (stop func()) {
 	}()
 	return func() { close(done); <-ended }
 }
+
+func BenchmarkRestore(b *testing.B) {
+	for name, make := range map[string]func(testing.TB) string{"20000x4K": smallFiles, "1GiB": bigTree} {
+		b.Run(name, func(b *testing.B) {
+			archive := filepath.Join(b.TempDir(), "archive")
+			f, err := os.Create(archive)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := Save(b.Context(), f, SaveOptions{Home: make(b)}); err != nil {
+				b.Fatal(err)
+			}
+			f.Close()
+			var ours, theirs time.Duration
+			var peak int64
+			// Directories stay until the end: some file systems make files slowly
+			// after many were deleted.
+			for b.Loop() {
+				home := b.TempDir()
+				cmd := exec.Command("sh", "-c", `zstd -dcq "$0" | tar -x -C "$1"`, archive, home)
+				began := time.Now()
+				if out, err := cmd.CombinedOutput(); err != nil {
+					b.Fatal(err, string(out))
+				}
+				theirs += time.Since(began)
+				home = b.TempDir()
+				in, err := os.Open(archive)
+				if err != nil {
+					b.Fatal(err)
+				}
+				stop := watchMemory(&peak)
+				began = time.Now()
+				if _, err := Restore(b.Context(), in, RestoreOptions{Home: home}); err != nil {
+					b.Fatal(err)
+				}
+				ours += time.Since(began)
+				stop()
+				in.Close()
+			}
+			b.ReportMetric(float64(ours)/float64(theirs), "time_of_zstd_tar")
+			b.ReportMetric(float64(peak)/1e6, "peak_growth_MB")
+			b.ReportMetric(ours.Seconds()/float64(b.N), "restore_s")
+		})
+	}
+}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +25,9 @@ type item struct {
 	mtime  unix.Timespec
 	xattrs []xattr
 	data   []byte // of a small file
-	in     *dir
+	// hasMode: it was made with its mode.
+	hasMode bool
+	in      *dir
 }
 
 func (it *item) base() string { return it.names[len(it.names)-1] }
@@ -385,8 +389,12 @@ func short(err error) error {
 // create makes the file anew: what has the name so far may have others, or be
 // open in a job.
 func create(it *item) (fd int, err error) {
+	mode := uint32(0o600)
+	if it.mode&umask() == 0 {
+		mode, it.hasMode = it.mode, true
+	}
 	err = replace(it.in.fd, it.base(), func() (err error) {
-		fd, err = unix.Openat(it.in.fd, it.base(), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		fd, err = unix.Openat(it.in.fd, it.base(), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 		return err
 	})
 	return fd, err
@@ -466,8 +474,10 @@ func (it *item) finish(fd int) error {
 			return fmt.Errorf("set %s: %w", x.name, err)
 		}
 	}
-	if err := unix.Fchmod(fd, it.mode); err != nil {
-		return err
+	if !it.hasMode {
+		if err := unix.Fchmod(fd, it.mode); err != nil {
+			return err
+		}
 	}
 	times := [2]unix.Timespec{it.mtime, it.mtime}
 	// utimensat(2) without a path, which the unix package does not offer.
@@ -503,3 +513,16 @@ func (p *placer) finish() error {
 	p.root.release()
 	return err
 }
+
+// umask is the process's, which only the kernel's report tells without a change
+// (umask(2)); all bits where that cannot be read.
+var umask = sync.OnceValue(func() uint32 {
+	b, err := os.ReadFile("/proc/self/status")
+	_, rest, ok := strings.Cut(string(b), "\nUmask:\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	n, nerr := strconv.ParseUint(line, 8, 32)
+	if err != nil || !ok || nerr != nil {
+		return 0o777
+	}
+	return uint32(n)
+})

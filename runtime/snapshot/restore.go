@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"errors"
@@ -65,7 +64,7 @@ func Restore(ctx context.Context, r io.Reader, o RestoreOptions) (got Restored, 
 	}
 	defer z.Close()
 	p := newPlacer(ctx, home, o.Omit)
-	x := &extraction{placer: p, tail: &tail{r: z}, seed: maphash.MakeSeed(), made: map[uint64]struct{}{}}
+	x := &extraction{placer: p, tar: &tarReader{r: z}, seed: maphash.MakeSeed(), made: map[uint64]struct{}{}}
 	err = x.run()
 	if err != nil {
 		err = in.blame(err)
@@ -117,38 +116,22 @@ func (s *source) blame(err error) error {
 		return malformed("it wants a dictionary")
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
 		return malformed("it ends too early")
-	case errors.Is(err, tar.ErrHeader):
-		return malformed("it holds no tar, or a damaged one")
 	}
 	return malformed("%v", err)
-}
-
-// tail counts what the tar's reader takes.
-type tail struct {
-	r io.Reader
-	n int
-}
-
-func (t *tail) Read(p []byte) (int, error) {
-	n, err := t.r.Read(p)
-	t.n += n
-	return n, err
 }
 
 // extraction goes through the tar.
 type extraction struct {
 	placer  *placer
-	tail    *tail
+	tar     *tarReader
 	entries int
 	seed    maphash.Seed
 	made    map[uint64]struct{} // hashes of the names that a hard link may lead to
 }
 
 func (x *extraction) run() error {
-	t := tar.NewReader(x.tail)
 	for {
-		x.tail.n = 0
-		h, err := t.Next()
+		m, err := x.tar.next()
 		if err == io.EOF {
 			return x.end()
 		}
@@ -158,25 +141,17 @@ func (x *extraction) run() error {
 		if x.placer.failed() {
 			return x.placer.wait()
 		}
-		if err := x.entry(t, h); err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.Discard, t); err != nil { // of an entry that is left out
+		if err := x.entry(m); err != nil {
 			return err
 		}
 	}
 }
 
-// end checks that the tar was ended by a block of zeros, and not by the end of the
-// stream behind an entry, of which no whole block was left to read; and that
-// nothing but padding follows.
+// end checks that nothing but padding follows the end of the tar.
 func (x *extraction) end() error {
-	if x.tail.n < blockSize {
-		return malformed("it ends too early")
-	}
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := x.tail.r.Read(buf)
+		n, err := x.tar.r.Read(buf)
 		if !allZero(buf[:n]) {
 			return malformed("something follows the end of the tar")
 		}
@@ -189,31 +164,26 @@ func (x *extraction) end() error {
 	}
 }
 
-func (x *extraction) entry(t *tar.Reader, h *tar.Header) error {
-	if h.Typeflag == tar.TypeXGlobalHeader { // a comment, such as git archive's
-		return nil
-	}
-	for k := range h.PAXRecords {
-		if strings.HasPrefix(k, "GNU.sparse.") {
-			return malformed("%s is a sparse entry", shown(h.Name))
-		}
-	}
-	names, err := split(h.Name)
+func (x *extraction) entry(m *member) error {
+	names, err := split(m.name)
 	if err != nil {
 		return err
 	}
-	path := strings.Join(names, "/")
-	switch h.Typeflag {
-	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink:
-	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		return malformed("%s is a device or a fifo", shown(h.Name))
-	case tar.TypeGNUSparse:
-		return malformed("%s is a sparse entry", shown(h.Name))
+	switch m.kind {
+	case kindFile, kindDir, kindSymlink, kindLink:
+		if m.sparse {
+			return malformed("%s is a sparse entry", shown(m.name))
+		}
+	case kindChar, kindBlock, kindFifo:
+		return malformed("%s is a device or a fifo", shown(m.name))
+	case kindSparse:
+		return malformed("%s is a sparse entry", shown(m.name))
 	default:
-		return malformed("%s is of the unknown type %q", shown(h.Name), h.Typeflag)
+		return malformed("%s is of the unknown type %q", shown(m.name), m.kind)
 	}
+	path := strings.Join(names, "/")
 	if path == "" {
-		if h.Typeflag == tar.TypeDir { // the home itself, "./"
+		if m.kind == kindDir { // the home itself, "./"
 			return nil
 		}
 		return malformed("an entry has no name")
@@ -221,31 +191,26 @@ func (x *extraction) entry(t *tar.Reader, h *tar.Header) error {
 	if path == stateDir || strings.HasPrefix(path, stateDir+"/") {
 		return nil // the runtime's own, and nobody else's
 	}
-	it := &item{path: path, names: names, mode: uint32(h.Mode) & 0o777, mtime: timespec(h)}
-	for k, v := range h.PAXRecords {
-		if name, ok := strings.CutPrefix(k, "SCHILY.xattr."); ok && strings.HasPrefix(name, "user.") {
-			it.xattrs = append(it.xattrs, xattr{name, v})
-		}
-	}
+	it := &item{path: path, names: names, mode: m.mode, mtime: m.mtime, xattrs: m.xattrs}
 	var skipped bool
-	switch h.Typeflag {
-	case tar.TypeDir:
+	switch m.kind {
+	case kindDir:
 		skipped, err = x.placer.directory(it)
-	case tar.TypeSymlink:
-		if h.Linkname == "" || len(h.Linkname) >= unix.PathMax {
-			return malformed("the link %s leads to a name of %d bytes", shown(path), len(h.Linkname))
+	case kindSymlink:
+		if m.link == "" || len(m.link) >= unix.PathMax {
+			return malformed("the link %s leads to a name of %d bytes", shown(path), len(m.link))
 		}
-		skipped, err = x.placer.symlink(it, h.Linkname)
-	case tar.TypeLink:
-		skipped, err = x.hardLink(it, h.Linkname)
+		skipped, err = x.placer.symlink(it, m.link)
+	case kindLink:
+		skipped, err = x.hardLink(it, m.link)
 	default:
-		skipped, err = x.placer.file(it, t, h.Size)
+		skipped, err = x.placer.file(it, x.tar, m.size)
 	}
 	if err != nil || skipped {
 		return err
 	}
 	x.entries++
-	if h.Typeflag != tar.TypeDir {
+	if m.kind != kindDir {
 		x.made[maphash.String(x.seed, path)] = struct{}{}
 	}
 	return nil
@@ -282,10 +247,6 @@ func split(name string) (names []string, err error) {
 		}
 	}
 	return names, nil
-}
-
-func timespec(h *tar.Header) unix.Timespec {
-	return unix.Timespec{Sec: h.ModTime.Unix(), Nsec: int64(h.ModTime.Nanosecond())}
 }
 
 func allZero(b []byte) bool {
