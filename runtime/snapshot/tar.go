@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -325,6 +326,13 @@ func checksum(b []byte, want int64) bool {
 // parseDecimal reads a time in seconds with a fraction; what is smaller than a
 // nanosecond is cut off, towards the past.
 func parseDecimal(s string) (t unix.Timespec, ok bool) {
+	if strings.ContainsAny(s, "eE") { // as Python writes very small ones
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || math.Abs(f) > 1<<53 {
+			return t, false
+		}
+		s = strconv.FormatFloat(f, 'f', 9, 64)
+	}
 	whole, fraction, _ := strings.Cut(s, ".")
 	sec, err := strconv.ParseInt(whole, 10, 64)
 	if err != nil || strings.ContainsFunc(fraction, func(r rune) bool { return r < '0' || r > '9' }) {
