@@ -37,7 +37,7 @@ fuzz:
     set -e
     for f in $(grep -rl --include='*_test.go' 'func Fuzz' runtime); do
         for name in $(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' "$f"); do
-            go test -run '^$' -fuzz "^$name\$" -fuzztime 60s "./$(dirname "$f")"
+            go test -run '^$' -fuzz "^$name\$" -fuzztime 60s -fuzzminimizetime 1x "./$(dirname "$f")"
         done
     done
 

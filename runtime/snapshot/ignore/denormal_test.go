@@ -14,7 +14,7 @@ func TestAgainstDenormal(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	compared, differ := 0, 0
-	for range 3000 {
+	for compared < 5000 {
 		list := randomList(r)
 		if strings.ContainsFunc(strings.Join(list, ""), func(c rune) bool { return c >= 0x80 || strings.ContainsRune(unlike, c) }) || known(list) {
 			continue
@@ -39,9 +39,6 @@ func TestAgainstDenormal(t *testing.T) {
 				}
 			}
 		}
-	}
-	if compared < 1000 {
-		t.Errorf("only %d comparisons", compared)
 	}
 }
 
