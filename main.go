@@ -17,6 +17,7 @@ import (
 	"difyrt/applets/runnerexit"
 	"difyrt/applets/sanitizepty"
 	"difyrt/applets/serve"
+	"difyrt/applets/shellctl"
 	"difyrt/runtime/version"
 )
 
@@ -33,7 +34,7 @@ type applet struct {
 
 func applets() []applet {
 	return []applet{
-		{"serve", "shellctl", "the HTTP server (as shellctl: shellctl serve)", serve.Main},
+		{"serve", "shellctl", "the HTTP server (as shellctl: shellctl serve), and verbs to talk to it", serve.Main},
 		{"sanitize-pty", "shellctl-sanitize-pty", "filter: PTY bytes to stable UTF-8 text", sanitizepty.Main},
 		{"runner-exit", "shellctl-runner-exit", "records a job's exit in the job table", runnerexit.Main},
 		{"runner", "shellctl-runner", "starts and keeps jobs; serve calls it by itself", runner.Main},
@@ -65,7 +66,7 @@ func dispatch(argv []string, s cmdline.Streams) int {
 		self, args = filepath.Base(argv[0]), argv[1:]
 	}
 	if self == "shellctl" {
-		return shellctl(args, s)
+		return shellctl.Main("shellctl", args, s)
 	}
 	for _, a := range applets() {
 		if self == a.command {
@@ -89,7 +90,7 @@ func dispatch(argv []string, s cmdline.Streams) int {
 		fmt.Fprintln(s.Out, version.String())
 		return cmdline.OK
 	case "shellctl":
-		return shellctl(args[1:], s)
+		return shellctl.Main("shellctl", args[1:], s)
 	}
 	for _, a := range applets() {
 		if args[0] == a.name || args[0] == a.command {
@@ -99,22 +100,6 @@ func dispatch(argv []string, s cmdline.Streams) int {
 	fmt.Fprintf(s.Err, "difyrt: there is no applet %q\n\n", args[0])
 	usage(s.Err)
 	return cmdline.Usage
-}
-
-// shellctl is a command with verbs; serve is the only one so far.
-func shellctl(args []string, s cmdline.Streams) int {
-	if len(args) > 0 && args[0] == "serve" {
-		return serve.Main("shellctl serve", args[1:], s)
-	}
-	c := cmdline.New("shellctl", "serve [flags]", `
-The runtime's command. Its verb is serve, the HTTP server; see shellctl serve --help.`, s)
-	if code, ok := c.Parse(args); !ok {
-		return code
-	}
-	if c.Flags.NArg() == 0 {
-		return c.Wrong("a verb is wanted")
-	}
-	return c.Wrong("there is no verb %q", c.Flags.Arg(0))
 }
 
 func usage(w io.Writer) {

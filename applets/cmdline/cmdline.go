@@ -82,6 +82,9 @@ func (c *Command) help(w io.Writer) {
 	c.Flags.VisitAll(func(f *flag.Flag) {
 		arg, text := flag.UnquoteUsage(f)
 		name := "--" + f.Name
+		if len(f.Name) == 1 {
+			name = "-" + f.Name
+		}
 		if arg != "" {
 			name += " " + arg
 		}

@@ -130,7 +130,7 @@ const tokenVariable = "SHELLCTL_AUTH_TOKEN"
 
 // complete takes from the environment what no flag gave.
 func complete(c *service.Config, state, token, tokenFile string) (err error) {
-	if c.Token, err = theToken(token, tokenFile); err != nil {
+	if c.Token, err = Token(token, tokenFile); err != nil {
 		return err
 	}
 	if c.Places, err = service.FindPlaces(state); err != nil {
@@ -147,7 +147,8 @@ func complete(c *service.Config, state, token, tokenFile string) (err error) {
 	return err
 }
 
-func theToken(token, file string) (string, error) {
+// Token gives the token of a flag, of a file, or of the environment.
+func Token(token, file string) (string, error) {
 	if file == "" {
 		if token == "" {
 			token = os.Getenv(tokenVariable)

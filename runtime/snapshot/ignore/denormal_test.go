@@ -53,7 +53,7 @@ const unlike = `[]\?! #` + "\r"
 func known(list []string) bool {
 	for _, p := range list {
 		switch {
-		case strings.Trim(p, "/") == "" && p != "", strings.Contains(p, "//"), strings.Contains(p, "***"),
+		case strings.Trim(p, "/") == "" && p != "", strings.Contains(p, "//"), strings.Contains(p, "**"),
 			strings.Count(p, "*") > 2, strings.Contains(p, "/") && strings.Contains(p, "*"):
 			return true
 		}
