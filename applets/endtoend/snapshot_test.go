@@ -132,7 +132,9 @@ func TestSnapshotThatIsNotWhole(t *testing.T) {
 			io.WriteString(w, `{"error":{"code":"snapshot_busy","message":"another one"}}`)
 		}, 1, "hint"},
 		"a proxy's page": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }, 1, "502"},
-		"elsewhere":      {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound) }, 1, "302"},
+		"elsewhere": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		}, 1, "302"},
 	} {
 		stub := httptest.NewServer(c.answer)
 		dir := t.TempDir()
