@@ -69,6 +69,9 @@ func (d domain) close() {
 	}
 }
 
+// watched reports whether the job gets a warden.
+func (d domain) watched() bool { return d.rules != nil || d.calls != nil || d.held() }
+
 // held reports whether the job must stand still at its first instruction until
 // what cannot be inherited from a thread of ours has been set on it.
 func (d domain) held() bool { return d.group != nil || len(d.rlimits) > 0 }
@@ -84,7 +87,7 @@ func (d domain) forkExec(path string, argv []string, attr *syscall.ProcAttr, awa
 			err = d.limit(pid, awaitStop)
 		}
 	}
-	if d.rules == nil && d.calls == nil && !d.held() {
+	if !d.watched() {
 		fork()
 		return pid, nil, err
 	}

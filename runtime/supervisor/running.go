@@ -55,6 +55,8 @@ type owner struct {
 	groups *confine.Cgroups  // nil: none
 	state  confine.Ancestors // of the state directory
 	log    *slog.Logger
+	// tooLate says why the job is not wanted any more, if so.
+	tooLate func() string
 	// started is called before the job can end, grew after each growth of its
 	// output file, ended once, when its exit record is on disk.
 	started func(*running)
@@ -101,6 +103,10 @@ func start(spec Spec, o owner) (_ *running, err error) {
 		j.isolation += ", but for the state directory"
 	}
 
+	if why := o.tooLate(); why != "" {
+		j.closeAll()
+		return nil, &startError{125, errors.New(why)}
+	}
 	j.holds, j.drains = 2, max(1, len(j.pipes))
 	j.pid, err = o.reap.fork(func(awaitStop func(int) bool) (pid int, err error) {
 		pid, j.warden, err = d.forkExec(path, argv, attr, awaitStop)

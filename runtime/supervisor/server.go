@@ -48,8 +48,9 @@ func Serve(ctx context.Context, c Config) error {
 	if err != nil {
 		c.Log.Warn("jobs run without Landlock", "why", confine.WhyNot(err))
 	}
-	s := &server{c: c, pid: os.Getpid(), level: level, state: confine.AncestorsOf(c.StateDir), jobs: map[job.ID]*running{}, leaders: map[int]bool{},
+	s := &server{c: c, starts: starts{}, pid: os.Getpid(), level: level, state: confine.AncestorsOf(c.StateDir), jobs: map[job.ID]*running{}, leaders: map[int]bool{},
 		book: book{map[job.ID]*running{}, map[int]job.ID{}}, conns: map[*serverConn]bool{}, idle: make(chan struct{}, 1), gone: make(chan struct{}, 1)}
+	s.told = sync.NewCond(&s.mu)
 	s.reap = newReaper(s.checkIdle, s.orphanReaped)
 	go s.reap.run()
 	go s.accept()
@@ -74,21 +75,19 @@ type server struct {
 	gone   chan struct{} // has one element when a connection has ended
 	idle   chan struct{} // has one element when the runner has nothing left to do
 
-	// spawning is read-locked by each start of a job and locked by a hello, so
-	// that a new server hears of every job or of its end, and by a stop.
-	spawning sync.RWMutex
+	mu       sync.Mutex
+	starts   starts
 	stopping bool
 	master   *serverConn // the last that said hello: jobs are started for it alone
-
-	mu      sync.Mutex
-	jobs    map[job.ID]*running
-	leaders map[int]bool // processes of the jobs
-	book    book
-	conns   map[*serverConn]bool
-	hadConn bool           // somebody was here, or nobody came in time
-	retired bool           // ends with its last job, connected or not
-	busy    int            // starts under way, and ended jobs of which nobody has been told yet
-	pending sync.WaitGroup // jobs that have not been told of
+	jobs     map[job.ID]*running
+	leaders  map[int]bool // processes of the jobs
+	book     book
+	conns    map[*serverConn]bool
+	hadConn  bool       // somebody was here, or nobody came in time
+	retired  bool       // ends with its last job, connected or not
+	busy     int        // starts under way, and ended jobs of which nobody has been told yet
+	untold   int        // jobs whose end has not been told
+	told     *sync.Cond // untold has become 0
 
 	recording sync.Mutex // one runner-exit at a time
 }
@@ -153,9 +152,10 @@ func (s *server) checkIdle() {
 
 // stop ends every job and waits for their records.
 func (s *server) stop() {
-	s.spawning.Lock()
+	s.mu.Lock()
 	s.stopping = true
-	s.spawning.Unlock()
+	s.mu.Unlock()
+	s.awaitStarts()
 	s.mu.Lock()
 	live := slices.Collect(maps.Values(s.jobs))
 	conns := slices.Collect(maps.Keys(s.conns))
@@ -169,8 +169,10 @@ func (s *server) stop() {
 	for _, j := range live {
 		j.terminate(stopGrace, "the runner was told to stop")
 	}
-	s.pending.Wait()
 	s.mu.Lock()
+	for s.untold > 0 {
+		s.told.Wait()
+	}
 	over := slices.Collect(maps.Keys(s.book.jobs))
 	s.mu.Unlock()
 	for _, id := range over {
@@ -242,14 +244,16 @@ func (s *server) talk(c *serverConn) {
 }
 
 // hello introduces the runner and subscribes the connection. Starts that are
-// under way are waited for, and those that an earlier server asked for and that
-// were not begun are not begun any more: the new one could not know of them.
+// under way are waited for, unless they hang, and those that an earlier server
+// asked for and that were not begun are not begun any more: the new one could not
+// know of them.
 func (s *server) hello(c *serverConn, seq uint64) message {
-	s.spawning.Lock()
-	defer s.spawning.Unlock()
+	s.mu.Lock()
+	s.master = c
+	s.mu.Unlock()
+	s.awaitStarts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.master = c
 	h := Hello{Protocol: Protocol, Version: s.c.Version, PID: s.pid, Exe: exeIdentity(), ABI: s.level.ABI}
 	for _, j := range s.jobs {
 		h.Jobs = append(h.Jobs, j.startedAs())
@@ -275,18 +279,16 @@ func (s *server) end() {
 }
 
 func (s *server) spawn(c *serverConn, spec Spec) (*Started, error) {
-	s.spawning.RLock()
-	defer s.spawning.RUnlock()
-	if s.stopping {
-		return nil, job.Errorf(codeStopping, "the runner was told to stop")
-	}
-	if c != s.master {
-		return nil, job.Errorf(codeStopping, "another server has come")
-	}
-	s.pending.Add(1)
-	j, err := start(spec, owner{reap: s.reap, level: s.level, groups: s.groupsFor(spec.Limits), state: s.state, log: s.c.Log, grew: s.grew, ended: s.ended, started: s.add, leftBehind: s.leftBehind})
+	u, err := s.beginStart(c)
 	if err != nil {
-		s.pending.Done()
+		return nil, err
+	}
+	j, err := start(spec, owner{reap: s.reap, level: s.level, groups: s.groupsFor(spec.Limits), state: s.state, log: s.c.Log, tooLate: func() string { return s.tooLate(u) }, grew: s.grew, ended: s.ended, started: s.add, leftBehind: s.leftBehind})
+	if tooLate := s.endStart(u); err == nil && tooLate != "" {
+		j.terminate(0, tooLate)
+		err = job.Errorf(job.CodeInternal, "%s", tooLate)
+	}
+	if err != nil {
 		return nil, err
 	}
 	st := j.startedAs()
@@ -296,6 +298,7 @@ func (s *server) spawn(c *serverConn, spec Spec) (*Started, error) {
 func (s *server) add(j *running) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.untold++
 	s.jobs[j.spec.ID] = j
 	s.leaders[j.pid] = true
 }
@@ -328,7 +331,13 @@ func (s *server) grew(j *running, size int64) {
 // ended takes a job off the list and tells every server; where there is none,
 // the end is recorded in the database on its behalf.
 func (s *server) ended(j *running, r Record) {
-	defer s.pending.Done()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.untold--; s.untold == 0 {
+			s.told.Broadcast()
+		}
+	}()
 	s.mu.Lock()
 	s.busy++
 	delete(s.jobs, j.spec.ID)
