@@ -202,41 +202,26 @@ func TestSaveIsInterrupted(t *testing.T) {
 func TestOneSnapshotAtATime(t *testing.T) {
 	s := start(t)
 	s.sh("head -c 60000000 /dev/urandom > big")
+	busy := func() bool {
+		status, _, err := s.send(t.Context(), "POST", "/v1/snapshot/restore", []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status == 409
+	}
 	for _, path := range []string{"/v1/snapshot/save", "/v1/snapshot/restore"} {
-		ctx, cancel := context.WithCancel(t.Context())
-		pr, pw := io.Pipe()
-		var body io.Reader
-		if strings.HasSuffix(path, "restore") {
-			body = pr
-		}
-		req, _ := http.NewRequestWithContext(ctx, "POST", s.url+path, body)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			if resp, err := s.http.Do(req); err == nil {
-				resp.Body.Read(make([]byte, 100)) // and no more
-				<-ctx.Done()
-				resp.Body.Close()
-			}
-		}()
-		if body != nil {
-			pw.Write([]byte{0x28, 0xb5}) // it has begun once this is read
-		}
-		busy := func() bool {
-			status, _, err := s.send(t.Context(), "POST", "/v1/snapshot/restore", []byte("x"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return status == 409
-		}
+		h := s.hold(path)
 		for end := time.Now().Add(patience); !busy(); {
+			select {
+			case <-h.refused: // the question came first
+				h = s.hold(path)
+			case <-time.After(20 * time.Millisecond):
+			}
 			if time.Now().After(end) {
 				t.Fatalf("%s never held the turn", path)
 			}
 		}
-		cancel()
-		pw.Close()
-		<-ended
+		h.leave()
 		began := time.Now()
 		for busy() {
 			if time.Since(began) > 5*time.Second {
@@ -244,4 +229,46 @@ func TestOneSnapshotAtATime(t *testing.T) {
 			}
 		}
 	}
+}
+
+// held is a snapshot operation whose client has stopped in the middle.
+type held struct {
+	refused chan struct{} // closed when it was told that it is busy
+	leave   func()        // hangs up
+}
+
+func (s *server) hold(path string) held {
+	ctx, cancel := context.WithCancel(context.Background())
+	h := held{refused: make(chan struct{})}
+	pr, pw := io.Pipe()
+	var body io.Reader
+	if strings.HasSuffix(path, "restore") {
+		body = pr
+		go pw.Write([]byte{0x28, 0xb5}) // and no more
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", s.url+path, body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		resp, err := s.http.Do(req)
+		if err != nil {
+			return
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode == 409 {
+			close(h.refused)
+			return
+		}
+		<-ctx.Done() // nothing is read
+	}()
+	h.leave = func() {
+		cancel()
+		pw.Close()
+		<-ended
+	}
+	s.t.Cleanup(h.leave)
+	return h
 }
