@@ -25,7 +25,7 @@ func needScope(t *testing.T) {
 // with an empty environment.
 func daemon(mark string) string {
 	return "setsid sh -c '(setsid env -i /bin/sh -c \"trap \\\"\\\" INT TERM HUP; exec /bin/sleep " + mark + "\" >/dev/null 2>&1 </dev/null &)'; " +
-		"until pgrep -f 'sleep " + mark + "' >/dev/null; do sleep 0.02; done; "
+		"until pgrep -fx '/bin/sleep " + mark + "' >/dev/null; do sleep 0.02; done; "
 }
 
 func (s *server) awaitGone(mark string) {
