@@ -73,7 +73,7 @@ func (c *Command) Wrong(format string, args ...any) int {
 // Fail reports an error and returns the code for it.
 func (c *Command) Fail(err error) int {
 	fmt.Fprintf(c.Err, "%s: %v\n", c.Name, err)
-	return Error
+	return Code(err)
 }
 
 func (c *Command) help(w io.Writer) {

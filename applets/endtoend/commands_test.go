@@ -57,13 +57,6 @@ func TestAloneListsAppletsAndUnknownExits2(t *testing.T) {
 	}
 }
 
-func TestCLISaysThatItIsNotThere(t *testing.T) {
-	code, out, errOut := call(t, "", "dify-agent", "connect")
-	if code != 1 || out != "" || !strings.Contains(errOut, "not built yet") {
-		t.Errorf("exit %d, stdout %q, stderr %q", code, out, errOut)
-	}
-}
-
 func TestExecutableIsStatic(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector links dynamically")

@@ -3,11 +3,9 @@
 package shellctl
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -93,11 +91,6 @@ func (r remote) client() (*client.Client, error) {
 
 // fail reports an error with a hint where there is one.
 func fail(c *cmdline.Command, err error) int {
-	var stopped interrupted
-	if errors.As(err, &stopped) {
-		fmt.Fprintf(c.Err, "%s: %v\n", c.Name, err)
-		return 128 + int(stopped)
-	}
 	code := c.Fail(err)
 	var e *client.Error
 	switch {
@@ -109,25 +102,4 @@ func fail(c *cmdline.Command, err error) int {
 		fmt.Fprintln(c.Err, "hint: is the server running? name it with --server, or start one with 'shellctl serve'")
 	}
 	return code
-}
-
-// interrupted is the signal that ended a command.
-type interrupted unix.Signal
-
-func (i interrupted) Error() string { return "stopped by " + unix.Signal(i).String() }
-
-// untilSignal ends the context at SIGINT and SIGTERM, with the signal as its cause.
-func untilSignal() (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
-	done := make(chan struct{})
-	go func() {
-		select {
-		case s := <-signals:
-			cancel(interrupted(s.(unix.Signal)))
-		case <-done:
-		}
-	}()
-	return ctx, func() { signal.Stop(signals); close(done); cancel(nil) }
 }

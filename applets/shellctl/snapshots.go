@@ -40,7 +40,7 @@ Examples:
 	case *output == "-" && cmdline.Terminal(s.Out):
 		return c.Wrong("a snapshot is not for a terminal: name a file with -o")
 	}
-	ctx, stop := untilSignal()
+	ctx, stop := cmdline.UntilSignal()
 	defer stop()
 	from := func(w io.Writer) (int64, error) {
 		cl, err := r.client()
@@ -122,7 +122,7 @@ Examples:
 		return fail(c, err)
 	}
 	defer in.Close()
-	ctx, stop := untilSignal()
+	ctx, stop := cmdline.UntilSignal()
 	defer stop()
 	p := s.NewProgress("restoring", size)
 	entries, written, err := restoreFrom(ctx, io.TeeReader(in, p), size, *home, r)
