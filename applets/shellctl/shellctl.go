@@ -23,6 +23,16 @@ type verb struct {
 
 var verbs = []verb{
 	{"serve", "run the HTTP server", serve.Main},
+	{"run", "run a script as a job and show its output", run},
+	{"ps", "list jobs", ps},
+	{"logs", "print a job's output", logs},
+	{"status", "tell the state of a job", status},
+	{"wait", "wait for a job, and exit with its code", wait},
+	{"send", "type into a job's terminal", send},
+	{"stop", "end jobs", stop},
+	{"rm", "remove jobs", rm},
+	{"prune", "remove all finished jobs", prune},
+	{"info", "what isolates the server's jobs", info},
 	{"save", "write a snapshot of the home to a file", save},
 	{"restore", "lay a snapshot over the home", restore},
 }

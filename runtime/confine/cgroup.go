@@ -1,8 +1,6 @@
 package confine
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -48,22 +46,15 @@ func FindCgroups() *Cgroups {
 }
 
 func findCgroups(mounts, own []byte) *Cgroups {
-	var path string
-	for s := bufio.NewScanner(bytes.NewReader(own)); s.Scan(); {
-		if p, ok := strings.CutPrefix(s.Text(), "0::"); ok {
-			path = p
-		}
-	}
+	path := groupsOf(own)[unified]
 	if filepath.Base(path) == mainGroup {
 		path = filepath.Dir(path)
 	}
-	for s := bufio.NewScanner(bytes.NewReader(mounts)); s.Scan(); {
-		before, after, ok := strings.Cut(s.Text(), " - ")
-		f := strings.Fields(before)
-		if !ok || !strings.HasPrefix(after, "cgroup2 ") || len(f) < 5 || path == "" {
+	for _, m := range parseMounts(mounts) {
+		if m.kind != "cgroup2" || path == "" {
 			continue
 		}
-		dir := filepath.Join(f[4], path)
+		dir := m.below(path)
 		if unix.Access(dir, unix.W_OK) == nil && unix.Access(filepath.Join(dir, "cgroup.procs"), unix.W_OK) == nil {
 			return &Cgroups{dir, usable(dir)}
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -107,50 +108,25 @@ var pidsGroups = sync.OnceValue(func() (dirs []string) {
 })
 
 func findPidsGroups(mounts, own []byte) (dirs []string) {
-	paths := map[string]string{} // by mount type: where we are
-	for line := range strings.Lines(string(own)) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+	groups := groupsOf(own)
+	for _, m := range parseMounts(mounts) {
+		var path string
 		switch {
-		case len(f) != 3:
-		case f[0] == "0":
-			paths["cgroup2"] = f[2]
-		case hasWord(f[1], pidsController):
-			paths["cgroup"] = f[2]
+		case m.kind == "cgroup2":
+			path = groups[unified]
+		case m.kind == "cgroup" && slices.Contains(strings.Split(m.options, ","), pidsController):
+			path = groups[pidsController]
 		}
-	}
-	for line := range strings.Lines(string(mounts)) {
-		before, after, _ := strings.Cut(strings.TrimSpace(line), " - ")
-		f, of := strings.Fields(before), strings.Fields(after)
-		if len(f) < 5 || len(of) < 3 || of[0] == "cgroup" && !hasWord(of[2], pidsController) {
+		if path == "" {
 			continue
 		}
-		path, ok := paths[of[0]]
-		if !ok {
-			continue
-		}
-		// In a container the mount often shows the container's own group as its root.
-		rel, err := filepath.Rel(f[3], path)
-		if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
-			rel = "."
-		}
-		for dir := filepath.Join(f[4], rel); below(dir, f[4]); dir = filepath.Dir(dir) {
+		for dir := m.below(path); dir == m.point || strings.HasPrefix(dir, m.point+"/"); dir = filepath.Dir(dir) {
 			if _, err := os.Stat(filepath.Join(dir, "pids.max")); err == nil {
 				dirs = append(dirs, dir)
 			}
 		}
 	}
 	return dirs
-}
-
-func below(dir, top string) bool { return dir == top || strings.HasPrefix(dir, top+"/") }
-
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
 }
 
 func readNumber(path string) (int64, bool) {
