@@ -3,6 +3,8 @@ package endtoend
 import (
 	"encoding/json"
 	"io"
+	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -132,6 +134,38 @@ func TestShellctlPassesInterruptsOn(t *testing.T) {
 		tty.Close()
 		if code := cmd.ProcessState.ExitCode(); code != want {
 			t.Errorf("%s: exit %d, want %d", script, code, want)
+		}
+	}
+}
+
+// Without a server, run has one of its own, and leaves nothing of it.
+func TestShellctlRunsWithoutAServer(t *testing.T) {
+	if c, err := net.Dial("tcp", "127.0.0.1:8765"); err == nil {
+		c.Close()
+		t.Skip("something serves at the default place")
+	}
+	tmp, home := t.TempDir(), t.TempDir()
+	for script, want := range map[string]int{"echo here; pwd; exit 5": 5, "true": 0} {
+		cmd := exec.Command(filepath.Join(binDir, "shellctl"), "run", "--", script)
+		cmd.Env = []string{"HOME=" + home, "TMPDIR=" + tmp, "PATH=" + os.Getenv("PATH")}
+		var errOut strings.Builder
+		cmd.Stderr = &errOut
+		out, _ := cmd.Output()
+		if code := cmd.ProcessState.ExitCode(); code != want || want == 5 && string(out) != "here\n"+home+"\n" || !strings.Contains(errOut.String(), "private") {
+			t.Errorf("%s: %d %q %q", script, code, out, errOut.String())
+		}
+	}
+	if list, _ := os.ReadDir(tmp); len(list) != 0 {
+		t.Errorf("left: %v", list)
+	}
+	if code, _, errOut := call(t, "", "shellctl", "ps"); code != 1 || !strings.Contains(errOut, "hint: is the server running") {
+		t.Errorf("other verbs: %d %q", code, errOut)
+	}
+	for _, p := range processes() {
+		for _, a := range p.args {
+			if strings.HasPrefix(a, tmp) && p.state != 'Z' && p.args[0] != "shellctl-runner" { // the runner is on its way
+				t.Errorf("left: %v", p.args)
+			}
 		}
 	}
 }

@@ -20,7 +20,8 @@ func run(name string, args []string, s cmdline.Streams) int {
 	c := cmdline.New(name, "[flags] [--] SCRIPT...|-", `
 Runs a script as a job, shows its output as it comes, and exits with its code. Words
 are joined to one script; - reads it from standard input. Ctrl-C interrupts the job,
-a second one kills it.`, s)
+a second one kills it. Where no server is named and none runs, the job gets a
+private one for itself.`, s)
 	c.After = `
 Examples:
   shellctl run -- make test
@@ -59,6 +60,14 @@ Examples:
 		q.Terminal = &client.Terminal{Cols: int(size.Col), Rows: int(size.Row)}
 	}
 	ctx := context.Background()
+	if r.nobodyThere(ctx, cl) && !*detach {
+		fmt.Fprintf(c.Err, "%s: no server at %s: running the job in a private one\n", c.Name, client.Default)
+		var end func()
+		if cl, end, err = private(); err != nil {
+			return fail(c, err)
+		}
+		defer end()
+	}
 	p, err := cl.Run(ctx, q)
 	if err != nil {
 		return fail(c, err)

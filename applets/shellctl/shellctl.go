@@ -76,6 +76,8 @@ Environment:
   SHELLCTL_SERVER      the server, when no flag gives one
   SHELLCTL_AUTH_TOKEN  the token, when no flag gives one`
 
+const serverVariable = "SHELLCTL_SERVER"
+
 func remoteFlags(c *cmdline.Command) remote {
 	return remote{
 		c.Flags.String("server", "", "`ADDRESS` of the server: http://HOST:PORT, https://… or unix:PATH (default "+client.Default+")"),
@@ -87,7 +89,7 @@ func remoteFlags(c *cmdline.Command) remote {
 func (r remote) client() (*client.Client, error) {
 	server := *r.server
 	if server == "" {
-		server = os.Getenv("SHELLCTL_SERVER")
+		server = os.Getenv(serverVariable)
 	}
 	if server == "" {
 		server = client.Default

@@ -80,6 +80,12 @@ func (c *Client) call(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
+// Health asks whether a server is there.
+func (c *Client) Health(ctx context.Context) error {
+	var answer struct{ Status string }
+	return c.call(ctx, "GET", "/healthz", nil, &answer)
+}
+
 // Run starts a job and comes back at once.
 func (c *Client) Run(ctx context.Context, r RunRequest) (p Page, err error) {
 	err = c.call(ctx, "POST", "/v1/jobs/run", struct {
