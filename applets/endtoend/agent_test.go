@@ -40,6 +40,8 @@ func newStub(t *testing.T) *stubServer {
 	s.server = httptest.NewServer(s)
 	t.Cleanup(s.server.Close)
 	url := s.server.URL
+	s.mu.Lock() // the server's goroutines began without it
+	defer s.mu.Unlock()
 	s.routes = map[string]http.HandlerFunc{
 		"POST /agent-stub/connections":            answer(`{"connection_id":"6f9619ff-8b86-d011-b42d-00cf4fc964ff","status":"connected"}`),
 		"POST /agent-stub/files/upload-request":   answer(`{"upload_url":"` + url + `/upload?sign=s3cret-url"}`),
@@ -89,7 +91,9 @@ func (s *stubServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(key, "upload-request") && r.URL.RawQuery != "expose_expiration=true" {
 		s.t.Errorf("query %q", r.URL.RawQuery)
 	}
+	s.mu.Lock()
 	h := s.routes[key]
+	s.mu.Unlock()
 	if h == nil {
 		s.t.Errorf("there is no route %s", key)
 		h = refuse(404, `{"detail":"no such route"}`)
@@ -118,6 +122,13 @@ func (s *stubServer) knowledge(w http.ResponseWriter, r *http.Request) {
 	var body map[string]any
 	json.NewDecoder(r.Body).Decode(&body)
 	json.NewEncoder(w).Encode(map[string]any{"version": 1, "command": body["command"], "command_id": body["command_id"], "status": "ok", "data": map[string]any{"spaced": []int{1, 2}}})
+}
+
+// route replaces what a route does.
+func (s *stubServer) route(key string, h http.HandlerFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.routes[key] = h
 }
 
 // got gives the last body of a route.
@@ -244,7 +255,7 @@ func TestAgentUploads(t *testing.T) {
 	s.fails(dir, "at most 1", "file", "upload", "a", "b")
 
 	// The file is uploaded, and only its URL cannot be had.
-	s.routes["POST /agent-stub/files/download-request"] = refuse(503, `{"detail":"no files here"}`)
+	s.route("POST /agent-stub/files/download-request", refuse(503, `{"detail":"no files here"}`))
 	code, out, errOut := s.agent(dir, "", "file", "upload", "re port.txt")
 	if code != 1 || out != `{"transfer_method":"tool_file","reference":"`+reference+`"}`+"\n" || !strings.Contains(errOut, "HTTP 503: no files here") ||
 		!strings.Contains(errOut, "dify-agent file public-url '"+reference+"'") {
@@ -252,13 +263,13 @@ func TestAgentUploads(t *testing.T) {
 	}
 	for body, want := range map[string]string{`{}`: "missing reference", `{"reference":"x"}`: "invalid reference", `{"reference":"dify-file-ref:eyJyZWNvcmRfaWQiOiIifQ"}`: "invalid reference",
 		`nonsense`: "JSON", strings.Repeat(" ", 1<<20) + "{}": "larger"} {
-		s.routes["POST /upload"] = answer(body)
+		s.route("POST /upload", answer(body))
 		s.fails(dir, want, "file", "upload", "re port.txt")
 	}
-	s.routes["POST /upload"] = refuse(413, "too\x1b[31m large")
+	s.route("POST /upload", refuse(413, "too\x1b[31m large"))
 	s.fails(dir, "upload failed with status 413: too [31m large", "file", "upload", "re port.txt")
 	for body, want := range map[string]string{`{}`: "no upload_url", `{"upload_url":"file:///etc/passwd"}`: "no http", `{"upload_url":"http://u:p@h/"}`: "no http"} {
-		s.routes["POST /agent-stub/files/upload-request"] = answer(body)
+		s.route("POST /agent-stub/files/upload-request", answer(body))
 		s.fails(dir, want, "file", "upload", "re port.txt")
 	}
 }
@@ -270,13 +281,13 @@ func TestAgentUploadsInConstantMemory(t *testing.T) {
 	if err := exec.Command("truncate", "-s", "50M", filepath.Join(dir, "big.bin")).Run(); err != nil {
 		t.Fatal(err)
 	}
-	s.routes["POST /upload"] = func(w http.ResponseWriter, r *http.Request) {
+	s.route("POST /upload", func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		if n != r.ContentLength || n < 50<<20 {
 			t.Errorf("%d of %d bytes", n, r.ContentLength)
 		}
 		fmt.Fprintf(w, `{"reference":%q}`, reference)
-	}
+	})
 	cmd := s.command(dir, "file", "upload", "big.bin", "--no-download-link")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
@@ -302,7 +313,7 @@ func TestAgentDownloads(t *testing.T) {
 	s.fails(dir, "transfer method", "file", "download", "carrier_pigeon", "x")
 	named := func(name string) {
 		b, _ := json.Marshal(name)
-		s.routes["POST /agent-stub/files/download-request"] = answer(`{"filename":` + string(b) + `,"download_url":"` + s.server.URL + `/download"}`)
+		s.route("POST /agent-stub/files/download-request", answer(`{"filename":`+string(b)+`,"download_url":"`+s.server.URL+`/download"}`))
 	}
 	for name, want := range map[string]string{"../../evil": "evil", "/etc/passwd": "passwd", `..\..\evil2`: "evil2", "..": "downloaded", "": "downloaded (1)", "a\nb\x00c": "abc", "con": "con",
 		"x/": "downloaded (2)", ".hidden": ".hidden", strings.Repeat("n", 300) + ".txt": strings.Repeat("n", 251) + ".txt", "  sp  ": "sp"} {
@@ -321,7 +332,7 @@ func TestAgentDownloads(t *testing.T) {
 	s.want(dir, "", "odd/link (1)\n", "file", "download", "tool_file", "ref", "--to", "odd")
 
 	before, _ := os.ReadDir(filepath.Join(dir, "in"))
-	s.routes["POST /agent-stub/files/download-request"] = answer(`{"filename":"f","size":7,"download_url":"` + s.server.URL + `/download"}`)
+	s.route("POST /agent-stub/files/download-request", answer(`{"filename":"f","size":7,"download_url":"`+s.server.URL+`/download"}`))
 	for what, h := range map[string]http.HandlerFunc{
 		"with status 404": refuse(404, "gone"),
 		"announced with":  answer("longer than it should be"),
@@ -335,7 +346,7 @@ func TestAgentDownloads(t *testing.T) {
 		},
 		"too many redirects": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/download", http.StatusFound) },
 	} {
-		s.routes["GET /download"] = h
+		s.route("GET /download", h)
 		s.fails(dir, what, "file", "download", "tool_file", "ref", "--to", "in")
 	}
 	if after, _ := os.ReadDir(filepath.Join(dir, "in")); len(after) != len(before) {
@@ -363,8 +374,8 @@ func TestAgentPullsSkills(t *testing.T) {
 	s := newStub(t)
 	dir := t.TempDir()
 	archive := zipOf("SKILL.md", "# Skill\n", "bin/run.sh", "echo")
-	s.routes["POST /agent-stub/files/download-request"] = answer(`{"filename":"x","download_url":"` + s.server.URL + `/download"}`)
-	s.routes["GET /download"] = answer(archive)
+	s.route("POST /agent-stub/files/download-request", answer(`{"filename":"x","download_url":"`+s.server.URL+`/download"}`))
+	s.route("GET /download", answer(archive))
 	s.want(dir, "", ".dify_conf/skills/one\n# Skill\n\n.dify_conf/skills/two\n# Skill\n", "config", "skills", "pull")
 	s.want(dir, "", ".dify_conf/skills/one\n# Skill\n", "config", "skill", "pull", "one")
 	same(t, "request", s.got("POST /agent-stub/files/download-request"), `{"config":{"kind":"skill","name":"one"},"for_frontend":false}`)
@@ -374,7 +385,7 @@ func TestAgentPullsSkills(t *testing.T) {
 	}
 	// A second pull takes the place of the first.
 	write(t, filepath.Join(dir, "k/one/stale"), "x")
-	s.routes["GET /download"] = answer(zipOf("other.txt", "x"))
+	s.route("GET /download", answer(zipOf("other.txt", "x")))
 	s.want(dir, "", `{"items":[{"name":"one","archive_path":"k/one.zip","directory_path":"k/one","skill_md":""}]}`+"\n", "config", "skills", "pull", "--json", "one", "--to", "k")
 	if list, _ := os.ReadDir(filepath.Join(dir, "k/one")); len(list) != 1 || list[0].Name() != "other.txt" {
 		t.Errorf("%v", list)
@@ -396,7 +407,7 @@ func TestAgentPullsSkills(t *testing.T) {
 		"20000 entries":           zipOf(many...),
 		"read the archive":        "no zip",
 	} {
-		s.routes["GET /download"] = answer(archive)
+		s.route("GET /download", answer(archive))
 		s.fails(dir, strings.TrimSpace(what), "config", "skills", "pull", "one", "--to", "k")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "k/one/other.txt")); err != nil {
@@ -406,12 +417,12 @@ func TestAgentPullsSkills(t *testing.T) {
 		t.Errorf("left: %v", list)
 	}
 	// Every failure is told, in the order of the names.
-	s.routes["POST /agent-stub/files/download-request"] = refuse(404, `{"detail":{"code":"x","message":"no such skill"}}`)
+	s.route("POST /agent-stub/files/download-request", refuse(404, `{"detail":{"code":"x","message":"no such skill"}}`))
 	code, out, errOut := s.agent(dir, "", "config", "skills", "pull", "b", "a", "c")
 	if i, j, k := strings.Index(errOut, "skill b"), strings.Index(errOut, "skill a"), strings.Index(errOut, "skill c"); code != 1 || out != "" || i < 0 || j < i || k < j || !strings.Contains(errOut, "HTTP 404: no such skill") {
 		t.Errorf("%d %q %q", code, out, errOut)
 	}
-	s.routes["GET /agent-stub/config/manifest"] = answer(`{"skills":{"items":[]},"files":{}}`)
+	s.route("GET /agent-stub/config/manifest", answer(`{"skills":{"items":[]},"files":{}}`))
 	s.want(dir, "", `{"items":null}`+"\n", "config", "skills", "pull", "--json")
 }
 
@@ -466,12 +477,12 @@ func TestAgentConfiguration(t *testing.T) {
 
 	for body, want := range map[string]string{`{"detail":"plain"}`: "HTTP 409: plain", `{"detail":{"code":"c","message":"deep"}}`: "HTTP 409: deep", `<html>`: "HTTP 409: <html>", ``: "HTTP 409: Conflict",
 		`{"detail":{"code":"agent_stub_authorization_expired","message":"m"}}`: "lasts 5 minutes"} {
-		s.routes["POST /agent-stub/config/push"] = refuse(409, body)
+		s.route("POST /agent-stub/config/push", refuse(409, body))
 		s.fails(dir, want, "config", "files", "delete", "a")
 	}
-	s.routes["POST /agent-stub/config/push"] = func(w http.ResponseWriter, r *http.Request) {
+	s.route("POST /agent-stub/config/push", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-	}
+	})
 	s.fails(dir, "HTTP 307", "config", "files", "delete", "a")
 }
 
@@ -505,14 +516,14 @@ func TestAgentKnowledge(t *testing.T) {
 		s.fails(dir, c[0], append([]string{"knowledge"}, c[1:]...)...)
 	}
 	for body, want := range map[string]string{`{"version":1,"command":"ls","command_id":"x","status":"ok"}`: "another command", `[]`: "JSON", strings.Repeat(" ", 64<<10) + `{}`: "larger"} {
-		s.routes["POST /agent-stub/knowledge/commands"] = answer(body)
+		s.route("POST /agent-stub/knowledge/commands", answer(body))
 		s.fails(dir, want, "knowledge", "ls")
 	}
-	s.routes["POST /agent-stub/knowledge/commands"] = func(w http.ResponseWriter, r *http.Request) {
+	s.route("POST /agent-stub/knowledge/commands", func(w http.ResponseWriter, r *http.Request) {
 		var b map[string]any
 		json.NewDecoder(r.Body).Decode(&b)
 		json.NewEncoder(w).Encode(map[string]any{"version": 1, "command": "ls", "command_id": b["command_id"], "status": "failed"})
-	}
+	})
 	s.fails(dir, `status "failed"`, "knowledge", "ls")
 }
 
@@ -521,10 +532,10 @@ func TestAgentIsInterrupted(t *testing.T) {
 	s := newStub(t)
 	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		begun := make(chan struct{})
-		s.routes["POST /agent-stub/knowledge/commands"] = func(_ http.ResponseWriter, r *http.Request) {
+		s.route("POST /agent-stub/knowledge/commands", func(_ http.ResponseWriter, r *http.Request) {
 			close(begun)
 			<-r.Context().Done()
-		}
+		})
 		cmd := s.command(t.TempDir(), "knowledge", "ls")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -81,6 +81,16 @@ func (c *connections) Close() error {
 	return c.Listener.Close()
 }
 
+// closeSilent ends connections without a request: a stop would wait for them as
+// if one were on its way.
+func (c *connections) closeSilent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for e := c.silent.Front(); e != nil; e = c.silent.Front() {
+		c.forget(e.Value.(net.Conn)).Close()
+	}
+}
+
 // forget takes a connection off the lists. The caller holds c.mu.
 func (c *connections) forget(conn net.Conn) net.Conn {
 	if e, ok := c.all[conn]; ok {

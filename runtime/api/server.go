@@ -62,6 +62,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, c ServeConfig) e
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
+		conns.closeSilent()
 		within, cancel := context.WithTimeout(base, c.Grace)
 		defer cancel()
 		if err := s.Shutdown(within); err != nil {
