@@ -109,12 +109,21 @@ func (c *connections) unlist(e *list.Element) {
 	}
 }
 
-// state is the server's ConnState: it hears of each connection's end.
+// state is the server's ConnState: it hears of each connection's end, and of the
+// end of each request. That is when its answer has been sent, which a handler's
+// return is not.
 func (c *connections) state(conn net.Conn, s http.ConnState) {
-	if s == http.StateClosed || s == http.StateHijacked {
-		c.mu.Lock()
-		c.forget(inner(conn))
-		c.mu.Unlock()
+	conn = inner(conn)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s {
+	case http.StateClosed, http.StateHijacked:
+		c.forget(conn)
+	case http.StateIdle:
+		if e, ok := c.all[conn]; ok && e == nil {
+			c.all[conn] = c.idle.PushBack(conn)
+			c.freed.Signal()
+		}
 	}
 }
 
@@ -125,7 +134,7 @@ func (c *connections) remember(ctx context.Context, conn net.Conn) context.Conte
 	return context.WithValue(ctx, connKey{}, inner(conn))
 }
 
-// busy wraps the handler: while it runs, the connection is not idle.
+// busy wraps the handler: from its call on, the connection is not idle.
 func (c *connections) busy(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _ := r.Context().Value(connKey{}).(net.Conn)
@@ -135,14 +144,6 @@ func (c *connections) busy(h http.Handler) http.Handler {
 			c.all[conn] = nil
 		}
 		c.mu.Unlock()
-		defer func() {
-			c.mu.Lock()
-			if _, ok := c.all[conn]; ok {
-				c.all[conn] = c.idle.PushBack(conn)
-				c.freed.Signal()
-			}
-			c.mu.Unlock()
-		}()
 		h.ServeHTTP(w, r)
 	})
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -90,6 +92,75 @@ func TestBusyConnectionsStay(t *testing.T) {
 		}
 	}
 	stop()
+}
+
+// slowWriter delays what is written, as a network does.
+type slowWriter struct {
+	net.Conn
+	gate chan struct{}
+}
+
+func (s slowWriter) Write(p []byte) (int, error) {
+	<-s.gate
+	return s.Conn.Write(p)
+}
+
+// slowListener makes the first connection a slow one.
+type slowListener struct {
+	net.Listener
+	first *slowWriter
+	once  sync.Once
+}
+
+func (l *slowListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.once.Do(func() { l.first.Conn = c; c = l.first })
+	}
+	return c, err
+}
+
+// An answer that is on its way is not lost to a client that comes meanwhile.
+func TestAnswersAreSentBeforeTheirConnectionIsIdle(t *testing.T) {
+	inner, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := make(chan struct{})
+	l := &slowListener{Listener: inner, first: &slowWriter{gate: gate}}
+	handled := make(chan struct{}, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		h := NewHandler(Config{Jobs: &fake{}, Log: quiet()})
+		done <- Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r)
+			handled <- struct{}{}
+		}), ServeConfig{Log: quiet(), MaxConnections: 1, Grace: time.Second})
+	}()
+	answers := make(chan error, 2)
+	ask := func() {
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+		r, err := client.Get("http://" + inner.Addr().String() + "/healthz")
+		if err == nil {
+			r.Body.Close()
+		}
+		answers <- err
+	}
+	go ask()
+	<-handled // and not sent yet
+	go ask()
+	time.Sleep(100 * time.Millisecond) // the second is at the door
+	close(gate)
+	for range 2 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // certificate writes a pair of files for localhost, signed by itself.

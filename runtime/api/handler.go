@@ -109,6 +109,9 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, t target, log *
 	}()
 	if !t.open && !h.authorized(r) {
 		w.Header().Set("WWW-Authenticate", "Bearer") // RFC 9110, 11.6.1
+		if r.ContentLength != 0 {
+			w.Header().Set("Connection", "close") // or net/http waits for a body that nobody wants
+		}
 		return nil, job.Errorf(job.CodeUnauthorized, "a valid bearer token is wanted in the Authorization header")
 	}
 	// Without a token a web page that is open on this machine could start jobs:
